@@ -1,0 +1,221 @@
+"""Signatures, and how they follow from index notation and linearity.
+
+Comes in: a `Call`, one primitive with the types of its operands and results. Goes out: the
+signatures under which running it on local arrays is right with no communication. A rule states
+facts about one mesh axis; `nd_signatures` composes them over a mesh, axis by axis, each axis seeing
+the local shapes that the axes before it left.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sbp.algebra import ArrayType, B, P, Partial, Split, Word, Words, local_type
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One primitive applied to arrays of known types, logical or local.
+
+    Attributes:
+        primitive: Name of the primitive, as in a jaxpr.
+        inputs: Types of the operands.
+        outputs: Types of the results.
+        params: The primitive's parameters, right for these types.
+    """
+
+    primitive: str
+    inputs: tuple[ArrayType, ...]
+    outputs: tuple[ArrayType, ...]
+    params: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Words of the operands and results of one call on one mesh axis."""
+
+    inputs: tuple[Word, ...]
+    outputs: tuple[Word, ...]
+
+    def __str__(self) -> str:
+        words = (", ".join(map(str, side)) for side in (self.inputs, self.outputs))
+        return " -> ".join(words).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class NdSignature:
+    """Words of the operands and results of one call on every mesh axis, in mesh order."""
+
+    inputs: tuple[Words, ...]
+    outputs: tuple[Words, ...]
+
+    def axis(self, index: int) -> Signature:
+        """The signature on mesh axis number `index`."""
+        return Signature(
+            tuple(words[index] for words in self.inputs),
+            tuple(words[index] for words in self.outputs),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One index of an operation: the dim it is in each operand and each result.
+
+    Splitting a factor splits every array that has it. An operand without it is B; a result without
+    it is partial under `reduction`, and with no reduction the factor cannot be split.
+    """
+
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int | None, ...]
+    reduction: Partial | None = None
+
+    def signature(self) -> Signature | None:
+        """The signature that splits this factor, or None if there is none."""
+        if self.reduction is None and None in self.outputs:
+            return None
+        reduced: Word = self.reduction or B
+        return Signature(
+            tuple(B if dim is None else Split(dim) for dim in self.inputs),
+            tuple(reduced if dim is None else Split(dim) for dim in self.outputs),
+        )
+
+
+def split_signatures(factors: Iterable[Factor]) -> Iterator[Signature]:
+    """The signatures that split one factor each."""
+    for factor in factors:
+        signature = factor.signature()
+        if signature is not None:
+            yield signature
+
+
+def parse_factors(notation: str, reduction: Partial | None = P) -> tuple[Factor, ...]:
+    """Reads index notation such as `b m k, b k n -> b m n`.
+
+    Args:
+        notation: One name per dim, arrays separated by commas, `->` before the results.
+        reduction: The reduction of an index that a result lacks; None forbids splitting it.
+    """
+    left, right = notation.split("->")
+    inputs, outputs = (
+        [part.split() for part in side.split(",")] if side.strip() else [] for side in (left, right)
+    )
+    names = dict.fromkeys(name for array in (*inputs, *outputs) for name in array)
+    return tuple(
+        Factor(
+            tuple(array.index(name) if name in array else None for array in inputs),
+            tuple(array.index(name) if name in array else None for array in outputs),
+            reduction,
+        )
+        for name in names
+    )
+
+
+def is_bool(array: ArrayType) -> bool:
+    """Whether the elements are booleans."""
+    return str(array.dtype) == "bool"
+
+
+def is_inexact(array: ArrayType) -> bool:
+    """Whether the elements are floats or complex numbers."""
+    return str(array.dtype).startswith(("float", "bfloat", "complex"))
+
+
+def is_integer(array: ArrayType) -> bool:
+    """Whether the elements are integers, signed or not."""
+    return str(array.dtype).startswith(("int", "uint"))
+
+
+def has_sum(array: ArrayType) -> bool:
+    """Whether adding parts is meaningful: numbers yes; booleans and random keys no."""
+    return is_inexact(array) or is_integer(array)
+
+
+def linear(call: Call, *operands: int, word: Partial = P) -> Iterator[Signature]:
+    """The signature of a call that is linear in `operands` together, the others being B.
+
+    Every result becomes partial. Yields nothing if an array involved has no sum.
+    """
+    involved = [call.inputs[k] for k in operands] + list(call.outputs)
+    if word != P or all(map(has_sum, involved)):
+        yield Signature(
+            tuple(word if k in operands else B for k in range(len(call.inputs))),
+            tuple(word for _ in call.outputs),
+        )
+
+
+OneAxisRule = Callable[[Call], Iterable[Signature]]
+Localize = Callable[[Call, tuple[ArrayType, ...], tuple[ArrayType, ...]], Mapping[str, Any]]
+
+
+def keep_params(
+    call: Call, inputs: tuple[ArrayType, ...], outputs: tuple[ArrayType, ...]
+) -> Mapping[str, Any]:
+    """The parameters of a primitive that hold no sizes."""
+    return call.params
+
+
+def localize_call(call: Call, signature: Signature, size: int, localize: Localize) -> Call | None:
+    """The call that each device makes under a signature on one axis of `size` devices.
+
+    Returns:
+        None where a split dim does not divide by `size`.
+    """
+    for array, word in zip(
+        (*call.inputs, *call.outputs), (*signature.inputs, *signature.outputs), strict=True
+    ):
+        if isinstance(word, Split) and (
+            not 0 <= word.dim < array.ndim or array.shape[word.dim] % size
+        ):
+            return None
+    inputs = tuple(
+        local_type(array, (word,), (size,))
+        for array, word in zip(call.inputs, signature.inputs, strict=True)
+    )
+    outputs = tuple(
+        local_type(array, (word,), (size,))
+        for array, word in zip(call.outputs, signature.outputs, strict=True)
+    )
+    return Call(call.primitive, inputs, outputs, localize(call, inputs, outputs))
+
+
+def replicated(call: Call) -> Signature:
+    """Everything B: always right, so every program has a plan."""
+    return Signature((B,) * len(call.inputs), (B,) * len(call.outputs))
+
+
+def nd_signatures(
+    call: Call, sizes: Sequence[int], rule: OneAxisRule, localize: Localize = keep_params
+) -> tuple[NdSignature, ...]:
+    """All signatures of a call on a mesh.
+
+    Axes are taken in mesh order. The signatures of axis k are those of the *local* call left by the
+    axes before it, so a reshape may split one dim over two axes although neither could alone.
+
+    Args:
+        call: The logical call.
+        sizes: Number of devices of each mesh axis.
+        rule: The signatures of a call on one axis.
+        localize: The parameters of the local call.
+    """
+    found: dict[NdSignature, None] = {}
+
+    def extend(local: Call, chosen: tuple[Signature, ...]) -> None:
+        if len(chosen) == len(sizes):
+            found[_transpose(call, chosen)] = None
+            return
+        size = sizes[len(chosen)]
+        options = dict.fromkeys((replicated(local), *(rule(local) if size > 1 else ())))
+        for signature in options:
+            inner = localize_call(local, signature, size, localize)
+            if inner is not None:
+                extend(inner, (*chosen, signature))
+
+    extend(call, ())
+    return tuple(found)
+
+
+def _transpose(call: Call, chosen: tuple[Signature, ...]) -> NdSignature:
+    return NdSignature(
+        tuple(tuple(s.inputs[k] for s in chosen) for k in range(len(call.inputs))),
+        tuple(tuple(s.outputs[k] for s in chosen) for k in range(len(call.outputs))),
+    )
