@@ -1,0 +1,1 @@
+"""Pure-function models with their SBP words: one file each, one shape each."""

@@ -1,0 +1,1 @@
+"""Thin programs, run from the checkout; each says how in its docstring."""
