@@ -48,7 +48,7 @@ def style_words(
         Path pattern -> words in text form, for example `{"*.blocks.wup": "dp: B, tp: S(2)"}`.
 
     Raises:
-        SbpError: `style` is not one of `STYLES`.
+        SbpError: `style` is not one of `STYLES`, or is `megatron` on a mesh without `tp`.
     """
     if style not in STYLES:
         raise SbpError(
@@ -56,6 +56,13 @@ def style_words(
             where="style_words",
             why="A style is a known way to lay out batch and parameters.",
             how=[repr(known) for known in STYLES],
+        )
+    if style == "megatron" and "tp" not in axis_names:
+        raise SbpError(
+            f"style 'megatron' on a mesh with axes {', '.join(axis_names)}",
+            where="style_words",
+            why="The style splits parameters over the axis 'tp'.",
+            how=("a mesh with an axis 'tp'", "style 'dp' or 'fsdp'"),
         )
     if style == "free":
         return {}
