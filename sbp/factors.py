@@ -144,7 +144,7 @@ def linear(call: Call, *operands: int, word: Partial = P) -> Iterator[Signature]
 
 
 OneAxisRule = Callable[[Call], Iterable[Signature]]
-Localize = Callable[[Call, tuple[ArrayType, ...], tuple[ArrayType, ...]], Mapping[str, Any]]
+Localize = Callable[[Call, tuple[ArrayType, ...], tuple[ArrayType, ...]], Mapping[str, Any] | None]
 
 
 def keep_params(
@@ -158,7 +158,7 @@ def localize_call(call: Call, signature: Signature, size: int, localize: Localiz
     """The call that each device makes under a signature on one axis of `size` devices.
 
     Returns:
-        None where a split dim does not divide by `size`.
+        None where a split dim does not divide by `size`, or `localize` finds no parameters.
     """
     for array, word in zip(
         (*call.inputs, *call.outputs), (*signature.inputs, *signature.outputs), strict=True
@@ -175,7 +175,8 @@ def localize_call(call: Call, signature: Signature, size: int, localize: Localiz
         local_type(array, (word,), (size,))
         for array, word in zip(call.outputs, signature.outputs, strict=True)
     )
-    return Call(call.primitive, inputs, outputs, localize(call, inputs, outputs))
+    params = localize(call, inputs, outputs)
+    return None if params is None else Call(call.primitive, inputs, outputs, params)
 
 
 def replicated(call: Call) -> Signature:
