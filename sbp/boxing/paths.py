@@ -1,0 +1,224 @@
+"""The cheapest chain of steps between any two words of an array.
+
+Comes in: an array, a mesh, and what a step costs. Goes out: the price of every change of words
+(`BoxingTable.cost`, what the search reads) and the steps themselves (`BoxingTable.path`, what the
+lowering runs). The words are the nodes of a graph, the steps its edges; boxing is a shortest path.
+"""
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sbp.algebra import ArrayType, B, Partial, Split, Word, Words, format_type
+from sbp.boxing.steps import Step, StepGraph, replace_words, step_graph, why_illegal
+from sbp.errors import BoxingError
+
+Price = Callable[[Step], int]
+"""What a step costs: not negative, and a function of its kind, axes, nbytes and local_nbytes."""
+
+
+def wire_bytes_first(step: Step) -> int:
+    """Price of a step: bytes sent, and far behind them bytes written."""
+    return 1024 * step.nbytes + step.local_nbytes
+
+
+class BoxingTable:
+    """The prices of all changes of words of one array on one mesh.
+
+    Attributes:
+        array: The logical array.
+        sizes: Number of devices of each mesh axis.
+        words: All words the array can have.
+        index: Position of words in `words`, which is their row and column in `cost`.
+        cost: Price of the cheapest chain from row to column: integers, held in float64.
+    """
+
+    __slots__ = ("_count", "_graph", "_price", "array", "cost", "index", "sizes", "words")
+
+    def __init__(
+        self,
+        array: ArrayType,
+        sizes: Sequence[int],
+        partials: Collection[Partial] = (),
+        price: Price = wire_bytes_first,
+    ) -> None:
+        """Prices every step once and finds all shortest paths.
+
+        Args:
+            array: The logical array.
+            sizes: Number of devices of each mesh axis.
+            partials: The Partial words wanted; see `legal_words`.
+            price: Cost of a step. Steps of kind `relabel` are free and not asked for.
+        """
+        graph = step_graph(array, sizes, partials)
+        self.array = array
+        self.sizes = tuple(sizes)
+        self.words: tuple[Words, ...] = graph.words
+        self.index: Mapping[Words, int] = graph.index
+        self._graph = graph
+        prices = [
+            0 if group.kind == "relabel" else price(self._step(group.example))
+            for group in graph.groups
+        ]
+        self._price = np.array(prices, np.float64)[graph.group]
+        self.cost, self._count = _shortest_paths(graph, self._price)
+
+    def path(self, src: Words, dst: Words) -> tuple[Step, ...]:
+        """The cheapest chain of steps; of equally cheap ones the one with the fewest steps.
+
+        Raises:
+            BoxingError: The array cannot have these words.
+        """
+        for words in (src, dst):
+            if words not in self.index:
+                raise BoxingError(
+                    f"words {_format_words(words)} are not in the table of "
+                    f"{format_type(self.array)} on a mesh of {self.sizes}",
+                    why=why_illegal(self.array, words, self.sizes)
+                    or "The table was built without this kind of Partial.",
+                    how="box between the words listed in `table.words`",
+                )
+        graph, start, stop = self._graph, self.index[src], self.index[dst]
+        cost, count = self.cost[start], self._count[start]
+        steps: list[Step] = []
+        while stop != start:
+            # The last step depends on start and stop alone: the paths of one source form a tree.
+            last = slice(graph.first[stop], graph.first[stop + 1])
+            before = graph.src[last]
+            fits = (cost[before] + self._price[last] == cost[stop]) & (
+                count[before] + 1 == count[stop]
+            )
+            edge = int(graph.first[stop] + np.argmax(fits))
+            steps.append(self._step(edge))
+            stop = int(graph.src[edge])
+        return tuple(reversed(steps))
+
+    def steps(self) -> Iterator[Step]:
+        """Every single step there is between two words."""
+        return map(self._step, range(len(self._graph.src)))
+
+    def _step(self, edge: int) -> Step:
+        graph = self._graph
+        group = graph.groups[int(graph.group[edge])]
+        nbytes, local_nbytes = group.nbytes(self.array.nbytes)
+        return Step(
+            group.kind,
+            group.axes,
+            self.words[graph.src[edge]],
+            self.words[graph.dst[edge]],
+            nbytes,
+            local_nbytes,
+        )
+
+
+def boxing_path(
+    src: Words,
+    dst: Words,
+    array: ArrayType,
+    sizes: Sequence[int],
+    *,
+    price: Price = wire_bytes_first,
+    axes: Sequence[str] = (),
+) -> tuple[Step, ...]:
+    """The cheapest chain of steps from `src` to `dst`.
+
+    Args:
+        src: Words the array has.
+        dst: Words it shall have.
+        array: The logical array.
+        sizes: Number of devices of each mesh axis.
+        price: Cost of a step.
+        axes: Names of the mesh axes, for the message of an error.
+
+    Raises:
+        BoxingError: The array cannot have these words.
+    """
+    names = axes or [f"axis{number}" for number in range(len(sizes))]
+    for words in (src, dst):
+        reason = why_illegal(array, words, sizes, names)
+        if reason is not None:
+            raise BoxingError(
+                f"{format_type(array)} cannot be {_format_words(words, names)}",
+                why=reason,
+                how=_remedies(array, words, sizes, names),
+            )
+    partials = {word for word in (*src, *dst) if isinstance(word, Partial)}
+    return BoxingTable(array, sizes, partials, price).path(src, dst)
+
+
+def format_steps(steps: Sequence[Step], axes: Sequence[str]) -> str:
+    """One line for each step: `P -> B on tp: all-reduce, 48 KiB/device`."""
+    return "\n".join(format_step(step, axes) for step in steps)
+
+
+def format_step(step: Step, axes: Sequence[str]) -> str:
+    """A step in one line; see `format_steps`."""
+    changes = dict.fromkeys(zip(step.src, step.dst, strict=True))
+    changed = [(old, new) for old, new in changes if old != new]
+    if len(changed) == 1 and step.kind != "collective-permute":
+        change = f"{changed[0][0]} -> {changed[0][1]}"
+    else:
+        moved = [axis for axis in step.axes if step.src[axis] != step.dst[axis]]
+        change = " -> ".join(
+            ", ".join(str(words[axis]) for axis in moved) for words in (step.src, step.dst)
+        )
+    over = ", ".join(axes[axis] for axis in step.axes)
+    cost = "" if step.is_local else f", {format_nbytes(step.nbytes)}/device"
+    return f"{change} on {over}: {step.kind}{cost}"
+
+
+def format_nbytes(nbytes: int) -> str:
+    """A size in bytes for reading: `96 B`, `48 KiB`, `1.5 MiB`."""
+    value, units = float(nbytes), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    return f"{value:.4g} {units[0]}"
+
+
+def _shortest_paths(
+    graph: StepGraph, price: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
+    """Cost of the cheapest paths, and the fewest steps that such a path has.
+
+    Bellman and Ford from all sources at once: round k finds the cheapest paths of k steps, so the
+    round that finds the cost of a pair is the number of its steps.
+
+    Returns:
+        Two matrices, from row to column.
+    """
+    num_words = len(graph.words)
+    # Held as [to, from]: the paths to one destination are then a row.
+    cost = np.full((num_words, num_words), np.inf)
+    np.fill_diagonal(cost, 0.0)
+    count = np.zeros((num_words, num_words), np.intp)
+    for num_steps in range(1, num_words):
+        through = np.minimum.reduceat(cost[graph.src] + price[:, None], graph.first[:-1])
+        better = through < cost
+        if not better.any():
+            break
+        np.copyto(cost, through, where=better)
+        count[better] = num_steps
+    return np.ascontiguousarray(cost.T), np.ascontiguousarray(count.T)
+
+
+def _format_words(words: Words, axes: Sequence[str] = ()) -> str:
+    names = [f"{axis}: " for axis in axes] if len(axes) == len(words) else [""] * len(words)
+    return f"({', '.join(f'{name}{word}' for name, word in zip(names, words, strict=True))})"
+
+
+def _remedies(
+    array: ArrayType, words: Words, sizes: Sequence[int], axes: Sequence[str]
+) -> tuple[str, ...]:
+    """Words that differ on one axis and are legal: each was tried."""
+    options: tuple[Word, ...] = (*map(Split, range(array.ndim)), B)
+    found = (
+        f"'{axes[axis]}: {new}'"
+        for axis in range(min(len(words), len(sizes)))
+        for new in options
+        if new != words[axis]
+        and why_illegal(array, replace_words(words, (axis,), new), sizes) is None
+    )
+    return tuple(itertools.islice(found, 4))

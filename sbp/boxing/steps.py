@@ -1,0 +1,376 @@
+"""The steps between words: what one collective, or one local operation, can change.
+
+Comes in: the shape of an array and the sizes of the mesh axes. Goes out: all words the array can
+have, and every single step between two of them (`StepGraph`). The rules are the table of the
+package; that they are right is not argued here but executed, against the meaning of the words.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sbp.algebra import (
+    P_MAX,
+    P_MIN,
+    ArrayType,
+    B,
+    Broadcast,
+    P,
+    Partial,
+    Split,
+    Word,
+    Words,
+    format_dtype,
+    local_shape,
+)
+from sbp.factors import has_sum
+
+Kind = Literal[
+    "all-gather",
+    "reduce-scatter",
+    "all-reduce",
+    "all-to-all",
+    "collective-permute",
+    "slice",
+    "mask",
+    "place",
+    "relabel",
+]
+
+LOCAL_KINDS: frozenset[Kind] = frozenset({"slice", "mask", "place", "relabel"})
+"""The kinds of step for which no device sends anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One collective, or one local operation, that changes the words of an array.
+
+    Attributes:
+        kind: Name of the collective as XLA spells it, or a local operation: `slice` (B -> S),
+            `mask` (B -> P: the first device keeps its values), `place` (S -> P: padded with what
+            the reduction ignores), `relabel` (nothing to do: B -> P.max, B -> P.min, any change
+            on an axis of one device). From P.max and P.min to S it is `all-to-all`, followed by
+            a local reduction.
+        axes: Numbers of the mesh axes it runs over, in mesh order.
+        src: Words before, one for each mesh axis.
+        dst: Words after.
+        nbytes: Bytes that a device sends.
+        local_nbytes: Bytes that a device writes to its own memory.
+    """
+
+    kind: Kind
+    axes: tuple[int, ...]
+    src: Words
+    dst: Words
+    nbytes: int
+    local_nbytes: int
+
+    @property
+    def is_local(self) -> bool:
+        """Whether no device sends anything."""
+        return self.kind in LOCAL_KINDS
+
+
+def legal_words(
+    array: ArrayType, sizes: Sequence[int], partials: Collection[Partial] = ()
+) -> tuple[Words, ...]:
+    """The words an array can have on a mesh; everything B comes first.
+
+    Partials of two kinds are never mixed: no operation makes such an array, and its meaning would
+    depend on the order of the axes.
+
+    Args:
+        array: The logical array.
+        sizes: Number of devices of each mesh axis.
+        partials: The Partial words wanted. Those that the dtype does not have are left out.
+    """
+    return step_graph(array, sizes, partials).words
+
+
+def why_illegal(
+    array: ArrayType, words: Words, sizes: Sequence[int], axes: Sequence[str] = ()
+) -> str | None:
+    """The law that forbids the array these words, or None.
+
+    Args:
+        array: The logical array.
+        words: One word for each mesh axis.
+        sizes: Number of devices of each mesh axis.
+        axes: Names of the mesh axes.
+    """
+    names = axes or [f"axis{number}" for number in range(len(sizes))]
+    if len(words) != len(sizes):
+        return f"A mesh of {len(sizes)} axes needs {len(sizes)} words; these are {len(words)}."
+    left = list(array.shape)
+    for name, word, size in zip(names, words, sizes, strict=True):
+        if isinstance(word, Partial) and not _has_partial(array, word):
+            verb = "added" if word == P else "compared"
+            return f"{word} on {name!r}: elements of {format_dtype(array.dtype)} cannot be {verb}."
+        if not isinstance(word, Split):
+            continue
+        if not 0 <= word.dim < array.ndim:
+            return f"{word} on {name!r}: the array has {array.ndim} dims, counted from 0."
+        if left[word.dim] % size:
+            return (
+                f"{word} on {name!r}: the axis has {size} devices, and the dim has size "
+                f"{left[word.dim]}{'' if left[word.dim] == array.shape[word.dim] else ' left'}.\n"
+                f"Split needs equal slices; {left[word.dim]} is not a multiple of {size}."
+            )
+        left[word.dim] //= size
+    kinds = _partial_kinds(words, sizes)
+    if len(kinds) > 1:
+        return f"{' and '.join(map(str, kinds))} of one array: partials of two kinds do not mix."
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class StepGroup:
+    """Steps that differ only in their words: one kind, one set of axes, equal bytes.
+
+    Attributes:
+        number: Position in `StepGraph.groups`.
+        kind: As of `Step`.
+        axes: As of `Step`.
+        num_devices: Number of devices over `axes`.
+        before: Into how many blocks the array is split before.
+        after: Into how many after.
+        reduces: Whether the words before are Partial.
+        example: Number of one such step.
+    """
+
+    number: int
+    kind: Kind
+    axes: tuple[int, ...]
+    num_devices: int
+    before: int
+    after: int
+    reduces: bool
+    example: int
+
+    def nbytes(self, array_nbytes: int) -> tuple[int, int]:
+        """Bytes that a device sends, and bytes that it writes."""
+        n, src, dst = self.num_devices, array_nbytes // self.before, array_nbytes // self.after
+        match self.kind:
+            case "all-gather":
+                return (n - 1) * src, dst
+            case "reduce-scatter":
+                return (n - 1) * dst, dst
+            case "all-reduce":
+                return math.ceil(2 * (n - 1) * src / n), dst
+            case "all-to-all" if self.reduces:
+                return (n - 1) * dst, src + dst
+            case "all-to-all":
+                return (n - 1) * src // n, dst
+            case "collective-permute":
+                return dst, dst
+            case "relabel":
+                return 0, 0
+            case _:
+                return 0, dst
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepGraph:
+    """All words of arrays that split alike, and all steps between two of them.
+
+    Steps are sorted by the words after, then by the words before.
+
+    Attributes:
+        words: The words; everything B comes first.
+        index: Position of words in `words`.
+        src: For each step the position of the words before.
+        dst: For each step the position of the words after.
+        first: For each of the words the first step that leads to them, and at the end the number
+            of all steps.
+        group: For each step its position in `groups`.
+        groups: Steps that cost the same.
+    """
+
+    words: tuple[Words, ...]
+    index: Mapping[Words, int]
+    src: npt.NDArray[np.intp]
+    dst: npt.NDArray[np.intp]
+    first: npt.NDArray[np.intp]
+    group: npt.NDArray[np.intp]
+    groups: tuple[StepGroup, ...]
+
+
+_Edge = tuple[Kind, tuple[int, ...], Words, Words]
+
+
+def _has_partial(array: ArrayType, word: Partial) -> bool:
+    name = str(array.dtype)
+    return has_sum(array) if word == P else not name.startswith(("complex", "key"))
+
+
+def _partial_kinds(words: Words, sizes: Sequence[int]) -> list[Partial]:
+    found = (w for w, n in zip(words, sizes, strict=True) if isinstance(w, Partial) and n > 1)
+    return list(dict.fromkeys(found))
+
+
+def step_graph(
+    array: ArrayType, sizes: Sequence[int], partials: Collection[Partial] = ()
+) -> StepGraph:
+    """The words of an array and the steps between them; arguments as of `legal_words`.
+
+    Which splits are even depends only on the common divisors with the mesh, so arrays of other
+    sizes and other dtypes share the graph.
+    """
+    num_devices = math.prod(sizes)
+    return _step_graph(
+        tuple(math.gcd(extent, num_devices) for extent in array.shape),
+        tuple(sizes),
+        tuple(word for word in (P, P_MAX, P_MIN) if word in partials and _has_partial(array, word)),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _step_graph(
+    shape: tuple[int, ...], sizes: tuple[int, ...], partials: tuple[Partial, ...]
+) -> StepGraph:
+    options: tuple[Word, ...] = (B, *map(Split, range(len(shape))), *partials)
+    words = tuple(
+        candidate
+        for candidate in itertools.product(options, repeat=len(sizes))
+        if local_shape(shape, candidate, sizes) is not None
+        and len(_partial_kinds(candidate, sizes)) <= 1
+    )
+    index = {candidate: number for number, candidate in enumerate(words)}
+    blocks = [_num_blocks(candidate, sizes) for candidate in words]
+    found = [edge for edge in _edges(words, sizes, options) if edge[3] in index]
+    found.sort(key=lambda edge: (index[edge[3]], index[edge[2]]))
+    groups: dict[tuple[object, ...], StepGroup] = {}
+    numbers: list[int] = []
+    for number, (kind, axes, src, dst) in enumerate(found):
+        before, after = blocks[index[src]], blocks[index[dst]]
+        reduces = isinstance(src[axes[0]], Partial)
+        key = (kind, axes, before, after, reduces)
+        if key not in groups:
+            num_devices = math.prod(sizes[axis] for axis in axes)
+            groups[key] = StepGroup(
+                len(groups), kind, axes, num_devices, before, after, reduces, number
+            )
+        numbers.append(groups[key].number)
+    dst_numbers = [index[edge[3]] for edge in found]
+    return StepGraph(
+        words,
+        index,
+        np.array([index[edge[2]] for edge in found], np.intp),
+        np.array(dst_numbers, np.intp),
+        np.searchsorted(np.array(dst_numbers, np.intp), np.arange(len(words) + 1)),
+        np.array(numbers, np.intp),
+        tuple(groups.values()),
+    )
+
+
+def _num_blocks(words: Words, sizes: Sequence[int]) -> int:
+    return math.prod(n for word, n in zip(words, sizes, strict=True) if isinstance(word, Split))
+
+
+def _edges(
+    words: Sequence[Words], sizes: tuple[int, ...], options: Sequence[Word]
+) -> Iterator[_Edge]:
+    for src in words:
+        yield from _relabels(src, sizes, options)
+        yield from _uniform_steps(src, sizes, options)
+    yield from _permutes(words, sizes)
+
+
+def replace_words(words: Words, axes: Collection[int], new: Word) -> Words:
+    """The words with those of `axes` changed to `new`."""
+    return tuple(new if axis in axes else word for axis, word in enumerate(words))
+
+
+def _relabels(src: Words, sizes: tuple[int, ...], options: Sequence[Word]) -> Iterator[_Edge]:
+    """On an axis of one device all words mean the same."""
+    for axis, size in enumerate(sizes):
+        if size == 1:
+            for new in options:
+                if new != src[axis]:
+                    yield "relabel", (axis,), src, replace_words(src, (axis,), new)
+
+
+def _uniform_steps(src: Words, sizes: tuple[int, ...], options: Sequence[Word]) -> Iterator[_Edge]:
+    """Steps in which every axis of a set changes from one word to another."""
+    live = [axis for axis, size in enumerate(sizes) if size > 1]
+    for old in dict.fromkeys(src[axis] for axis in live):
+        having = [axis for axis in live if src[axis] == old]
+        subsets = itertools.chain.from_iterable(
+            itertools.combinations(having, count) for count in range(1, len(having) + 1)
+        )
+        for axes in subsets:
+            # A split further in by an axis that stays would cut across the blocks of this step.
+            fixed = {src[axis] for axis in live if axis > axes[0] and axis not in axes}
+            if old in fixed and isinstance(old, Split):
+                continue
+            for new in options:
+                kind = _uniform_kind(old, new)
+                if kind is not None and not (new in fixed and isinstance(new, Split)):
+                    yield kind, axes, src, replace_words(src, axes, new)
+
+
+def _uniform_kind(old: Word, new: Word) -> Kind | None:
+    match old, new:
+        case Split(), Broadcast():
+            return "all-gather"
+        case Split(), Split() if old != new:
+            return "all-to-all"
+        case Split(), Partial():
+            return "place"
+        case Broadcast(), Split():
+            return "slice"
+        case Broadcast(), Partial(kind):
+            return "mask" if kind == "sum" else "relabel"
+        case Partial(), Broadcast():
+            return "all-reduce"
+        case Partial(kind), Split():
+            return "reduce-scatter" if kind == "sum" else "all-to-all"
+        case _:
+            return None
+
+
+def _permutes(words: Sequence[Words], sizes: tuple[int, ...]) -> Iterator[_Edge]:
+    """Steps in which each device receives its new block from one device that holds all of it.
+
+    Blocks of a dim are equal and contiguous, so a new block lies inside one old block exactly where
+    the number of old blocks divides the number of new ones. Each old block is then held by as many
+    devices as need a part of it: a permutation exists.
+    """
+    live = [axis for axis, size in enumerate(sizes) if size > 1]
+    dims = sorted({w.dim for candidate in words for w in candidate if isinstance(w, Split)})
+    classes: dict[Words, list[tuple[Words, list[tuple[int, ...]], list[int]]]] = {}
+    for candidate in words:
+        frame = tuple(
+            B if axis in live and isinstance(word, Split) else word
+            for axis, word in enumerate(candidate)
+        )
+        splits = [tuple(a for a in live if candidate[a] == Split(dim)) for dim in dims]
+        counts = [math.prod(sizes[axis] for axis in over) for over in splits]
+        classes.setdefault(frame, []).append((candidate, splits, counts))
+    for members in classes.values():
+        for src, src_splits, src_counts in members:
+            for dst, dst_splits, dst_counts in members:
+                if any(map(int.__mod__, dst_counts, src_counts)):
+                    continue
+                axes = _permuted_axes(src_splits, dst_splits)
+                changed = {axis for axis in live if src[axis] != dst[axis]}
+                # What changes outside of `axes` is a slice, a step of its own.
+                if axes and changed <= axes:
+                    yield "collective-permute", tuple(sorted(axes)), src, dst
+
+
+def _permuted_axes(
+    src_splits: Sequence[tuple[int, ...]], dst_splits: Sequence[tuple[int, ...]]
+) -> set[int]:
+    """The axes along which blocks move; none where each device slices what it has."""
+    axes: set[int] = set()
+    for src, dst in zip(src_splits, dst_splits, strict=True):
+        if dst[: len(src)] != src:
+            axes.update(src, dst)
+    return axes
