@@ -1,0 +1,133 @@
+"""The only importer of jax internals; hides the differences between jax 0.10 and 0.12.
+
+Comes in: jax's own objects. Goes out: plain tuples and callables whose form does not depend on the
+version, so that no other module of sbp asks which jax it runs on.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax._src import effects as _effects
+from jax._src import source_info_util, traceback_util
+from jax.extend.core import Literal, Primitive
+from jax.extend.random import threefry_2x32 as threefry_2x32
+from jax.interpreters import ad, batching, mlir
+from jax.interpreters import partial_eval as pe
+
+for _register in (source_info_util.register_exclusion, traceback_util.register_exclusion):
+    _register(os.path.dirname(os.path.abspath(__file__)) + os.sep)
+
+
+def open_jaxpr(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+    """The jaxpr without its constants, and the constants.
+
+    Before jax 0.11 a closed jaxpr is a pair; after, a jaxpr carries its own constants.
+    """
+    consts = tuple(getattr(jaxpr, "consts", ()))
+    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    return inner, consts
+
+
+def drop_dead_code(jaxpr: Any) -> Any:
+    """The open jaxpr without equations that no result and no effect needs; all inputs stay."""
+    live, *_ = pe.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)
+    return live
+
+
+def is_literal(atom: Any) -> bool:
+    """Whether a jaxpr's atom is a constant written in place."""
+    return isinstance(atom, Literal)
+
+
+class Scan(NamedTuple):
+    """A scan's parameters: operands are constants, then the carry, then the stacked inputs."""
+
+    body: Any
+    num_consts: int
+    num_carry: int
+    length: int
+    reverse: bool
+    unroll: int
+
+
+def scan_of(params: dict[str, Any]) -> Scan:
+    """Reads a scan equation's parameters."""
+    if "num_carry" in params:
+        num_consts, num_carry = params["num_consts"], params["num_carry"]
+    else:
+        consts, carry, _ = params["ft_in"].unpack()
+        num_consts, num_carry = len(list(consts)), len(list(carry))
+    return Scan(
+        params["jaxpr"], num_consts, num_carry, params["length"], params["reverse"],
+        params["unroll"],
+    )  # fmt: skip
+
+
+def has_ordered_effects(effects: Any) -> bool:
+    """Whether any of an equation's effects must keep its order."""
+    return any(_effects.ordered_effects.contains(effect) for effect in effects)
+
+
+def bind(primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """Applies a primitive to arrays under the active trace; always a list of results."""
+    bound = primitive.get_bind_params(params)
+    if isinstance(bound, tuple):
+        functions, bound = bound
+        out = primitive.bind(*functions, *args, **bound)
+    else:
+        out = primitive.bind(*args, **bound)
+    return list(out) if primitive.multiple_results else [out]
+
+
+def equation_context(equation: Any) -> Any:
+    """Context managers under which jax itself evaluates an equation: source, name stack, config."""
+    stack = contextlib.ExitStack()
+    info = equation.source_info
+    name_stack = source_info_util.current_name_stack() + info.name_stack
+    stack.enter_context(source_info_util.user_context(info.traceback, name_stack=name_stack))
+    stack.enter_context(equation.ctx.manager)
+    return stack
+
+
+def source_line(source_info: Any) -> str:
+    """`file:line` of the user's code, relative to the working directory where it lies inside."""
+    frames = list(source_info_util.user_frames(source_info.traceback))
+    if not frames:
+        return "<unknown>"
+    own = (f for f in frames if "site-packages" not in f.file_name)
+    frame = next(own, frames[0])
+    path = os.path.relpath(frame.file_name)
+    if path.startswith(".."):
+        path = os.path.join(*frame.file_name.split(os.sep)[-2:])
+    return f"{path}:{frame.start_line}"
+
+
+def identity_primitive(
+    name: str, batch_params: Callable[[dict[str, Any], int], dict[str, Any]]
+) -> Primitive:
+    """A new primitive that returns its one operand, with all of jax's transformations.
+
+    Args:
+        name: Its name in jaxprs.
+        batch_params: The parameters when the operand gets a new dim at a position.
+    """
+    primitive = Primitive(name)
+    primitive.def_impl(lambda x, **_: x)
+    primitive.def_abstract_eval(lambda aval, **_: aval)
+    mlir.register_lowering(primitive, lambda _, x, **__: [x])
+    ad.deflinear2(primitive, lambda cotangent, _, **params: [primitive.bind(cotangent, **params)])
+
+    def batch(args: Sequence[Any], dims: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        (x,), (dim,) = args, dims
+        return primitive.bind(x, **batch_params(params, dim)), dim
+
+    batching.primitive_batchers[primitive] = batch
+    return primitive
+
+
+def current_abstract_mesh() -> Any:
+    """The mesh of the enclosing `jax.set_mesh`, possibly empty."""
+    return jax.sharding.get_abstract_mesh()

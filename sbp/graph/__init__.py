@@ -1,0 +1,19 @@
+"""One flat graph of choices for a whole program: who may choose what, and what boxing costs between.
+
+`domains` says what can be chosen, `flow` what is known before choosing, `builder` makes the nodes,
+`boxings` the edges.
+"""
+
+from sbp.graph.boxings import BoxingGraph as BoxingGraph
+from sbp.graph.boxings import connect as connect
+from sbp.graph.boxings import partials_of as partials_of
+from sbp.graph.builder import Boundary as Boundary
+from sbp.graph.builder import Graph as Graph
+from sbp.graph.builder import Node as Node
+from sbp.graph.builder import Port as Port
+from sbp.graph.builder import build_graph as build_graph
+from sbp.graph.builder import call_of as call_of
+from sbp.graph.builder import contraction_flops as contraction_flops
+from sbp.graph.builder import stacked as stacked
+from sbp.graph.domains import Mesh as Mesh
+from sbp.graph.domains import check_words as check_words

@@ -1,0 +1,233 @@
+"""Boxings become edges: from the node that writes a value to the nodes that read it.
+
+Comes in: a `Graph`. Goes out: the `Problem` of the search, and how to read a solution back. A value
+that several nodes read may be boxed once for all of them: a *hub* node chooses the words it was
+written in together with the words it is boxed to, and each reader takes the nearer of the two. So a
+shared boxing is paid once, and a reader that wants the written words pays nothing.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbp.algebra import ArrayType, Partial, Split, Words
+from sbp.boxing import BoxingTable, Step
+from sbp.cost_model import CostModel
+from sbp.graph.builder import Graph, Port
+from sbp.graph.domains import number_parts
+from sbp.search import Problem
+from sbp.tracing import Value
+
+# A hub's labels are pairs of words; beyond this many, the least useful kinds of pairs are left out.
+MAX_HUB_LABELS = 800
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hub:
+    """The shared boxing of one value.
+
+    Attributes:
+        node: Its number in the problem.
+        pairs: By label, the words written and the words boxed to; equal where nothing is shared.
+    """
+
+    node: int
+    pairs: tuple[tuple[Words, Words], ...]
+
+
+@dataclass(slots=True, eq=False)
+class BoxingGraph:
+    """The problem, and what its parts mean.
+
+    Attributes:
+        graph: The choices it is about.
+        problem: Costs and edges, in program order: a hub stands behind the writer of its value.
+        aspects: Each label's part on each mesh axis.
+        place: The problem's number of each of the graph's nodes.
+        hubs: The hub of each value that has one.
+        tables: Prices of boxings, to read a solution back.
+    """
+
+    graph: Graph
+    problem: Problem
+    aspects: list[NDArray[np.intp]]
+    place: list[int]
+    hubs: dict[Value, Hub]
+    tables: "Tables"
+
+
+class Tables:
+    """Boxing tables, one for each distinct array type, set of partial words and kind of price."""
+
+    def __init__(self, costs: CostModel) -> None:
+        self.costs = costs
+        self._tables: dict[tuple[ArrayType, frozenset[Partial], bool], BoxingTable] = {}
+        self._wires: dict[tuple[ArrayType, frozenset[Partial]], BoxingTable] = {}
+        self._matrices: dict[tuple[object, ...], NDArray[np.float64]] = {}
+
+    def table(self, array: ArrayType, partials: frozenset[Partial], bucketed: bool) -> BoxingTable:
+        """The table that prices boxings of an array."""
+        key = (array, partials, bucketed)
+        if key not in self._tables:
+
+            def price(step: Step) -> int:
+                return int(self.costs.step_price(step, bucketed=bucketed))
+
+            self._tables[key] = BoxingTable(array, self.costs.sizes, partials, price)
+        return self._tables[key]
+
+    def wire(self, array: ArrayType, partials: frozenset[Partial]) -> BoxingTable:
+        """The table that tells which boxings send nothing."""
+        key = (array, partials)
+        if key not in self._wires:
+            self._wires[key] = BoxingTable(
+                array, self.costs.sizes, partials, lambda step: step.nbytes
+            )
+        return self._wires[key]
+
+    def matrix(
+        self, table: BoxingTable, src: tuple[Words, ...], dst: tuple[Words, ...]
+    ) -> NDArray[np.float64]:
+        """Prices from each of `src` to each of `dst`; equal requests share one matrix."""
+        key = (id(table), src, dst)
+        if key not in self._matrices:
+            rows = [table.index[words] for words in src]
+            columns = [table.index[words] for words in dst]
+            self._matrices[key] = table.cost[np.ix_(rows, columns)]
+        return self._matrices[key]
+
+
+@dataclass(slots=True, eq=False)
+class _Assembly:
+    costs: list[NDArray[np.float64]]
+    aspects: list[NDArray[np.intp]]
+    edges: dict[tuple[int, int], NDArray[np.float64]] = field(default_factory=dict)
+
+    def join(self, u: int, v: int, matrix: NDArray[np.float64]) -> None:
+        if u == v:
+            self.costs[u] = self.costs[u] + np.diagonal(matrix)
+            return
+        if u > v:
+            u, v, matrix = v, u, matrix.T
+        known = self.edges.get((u, v))
+        self.edges[u, v] = matrix if known is None else known + matrix
+
+
+def connect(graph: Graph, costs: CostModel) -> BoxingGraph:
+    """Prices every way a value can take from its writer to its readers."""
+    tables = Tables(costs)
+    parts = _Assembly([n.costs for n in graph.nodes], [n.domain.aspects for n in graph.nodes])
+    hubs: dict[Value, Hub] = {}
+    for value, readers in graph.readers.items():
+        writer = graph.writers[value]
+        table = tables.table(value.type, partials_of(writer, readers), value in graph.flow.bucketed)
+        if len(readers) == 1:
+            matrix = tables.matrix(table, writer.words, readers[0].words)
+            parts.join(writer.node, readers[0].node, matrix * readers[0].count)
+        else:
+            hubs[value] = _add_hub(parts, tables, table, writer, readers)
+    place = _program_order(graph, hubs, len(parts.costs))
+    ordered = sorted(range(len(place)), key=place.__getitem__)
+    edges = {
+        (place[u], place[v]) if place[u] < place[v] else (place[v], place[u]): (
+            matrix if place[u] < place[v] else matrix.T
+        )
+        for (u, v), matrix in parts.edges.items()
+    }
+    return BoxingGraph(
+        graph,
+        Problem(tuple(parts.costs[n] for n in ordered), edges),
+        [parts.aspects[n] for n in ordered],
+        place[: len(graph.nodes)],
+        {value: Hub(place[hub.node], hub.pairs) for value, hub in hubs.items()},
+        tables,
+    )
+
+
+def _program_order(graph: Graph, hubs: dict[Value, Hub], count: int) -> list[int]:
+    """The place of each node when every hub stands right behind the writer of its value."""
+    after = {hub.node: graph.writers[value].node for value, hub in hubs.items()}
+    ordered = sorted(range(count), key=lambda n: (after.get(n, n), n in after, n))
+    place = [0] * count
+    for position, node in enumerate(ordered):
+        place[node] = position
+    return place
+
+
+def partials_of(writer: Port, readers: Sequence[Port]) -> frozenset[Partial]:
+    """The partial words that a value may be written or read in."""
+    return frozenset(
+        word
+        for port in (writer, *readers)
+        for words in dict.fromkeys(port.words)
+        for word in words
+        if isinstance(word, Partial)
+    )
+
+
+def _add_hub(
+    parts: _Assembly, tables: Tables, table: BoxingTable, writer: Port, readers: Sequence[Port]
+) -> Hub:
+    written = list(dict.fromkeys(writer.words))
+    wanted = list(dict.fromkeys(words for port in readers for words in port.words))
+    wire = tables.wire(table.array, frozenset(
+        word for words in table.words for word in words if isinstance(word, Partial)
+    ))  # fmt: skip
+    pairs = _hub_pairs(written, wanted, wire)
+    number = len(parts.costs)
+    sources = np.array([table.index[pair[0]] for pair in pairs])
+    targets = np.array([table.index[pair[1]] for pair in pairs])
+    parts.costs.append(table.cost[sources, targets] * writer.count)
+    num_axes = len(pairs[0][0])
+    parts.aspects.append(
+        number_parts([tuple(zip(*pair, strict=True)) for pair in pairs], num_axes)
+    )
+    rows = np.array([table.index[words] for words in writer.words])
+    same = np.where(rows[:, None] == sources[None, :], 0.0, np.inf)
+    parts.join(writer.node, number, same)
+    for port in readers:
+        columns = np.array([table.index[words] for words in port.words])
+        nearest = np.minimum(
+            table.cost[np.ix_(sources, columns)], table.cost[np.ix_(targets, columns)]
+        )
+        parts.join(number, port.node, nearest * port.count)
+    return Hub(number, tuple(pairs))
+
+
+def _hub_pairs(
+    written: Sequence[Words], wanted: Sequence[Words], wire: BoxingTable
+) -> list[tuple[Words, Words]]:
+    """Pairs worth choosing from: what costs nothing to box need not be shared."""
+    same = [(words, words) for words in written]
+    costly = [
+        (src, dst)
+        for src in written
+        for dst in wanted
+        if 0 < wire.cost[wire.index[src], wire.index[dst]] < math.inf
+    ]
+    for keep in (_any_change, _no_exchange, _one_kind_of_change):
+        pairs = same + [pair for pair in costly if keep(*pair)]
+        if len(pairs) <= MAX_HUB_LABELS:
+            break
+    return pairs
+
+
+def _any_change(src: Words, dst: Words) -> bool:
+    return True
+
+
+def _no_exchange(src: Words, dst: Words) -> bool:
+    """No axis moves its split from one dim to another."""
+    return all(
+        old == new or not (isinstance(old, Split) and isinstance(new, Split))
+        for old, new in zip(src, dst, strict=True)
+    )
+
+
+def _one_kind_of_change(src: Words, dst: Words) -> bool:
+    """All axes that change do the same."""
+    changes = {change for change in zip(src, dst, strict=True) if change[0] != change[1]}
+    return len(changes) == 1 and _no_exchange(src, dst)

@@ -1,0 +1,388 @@
+"""`Traced` and the rules become one flat graph of choices, loops and branches included.
+
+Comes in: a program, the mesh, the prices, the pins. Goes out: `Graph`: nodes with domains and
+costs, and who writes and who reads each value. Equations inside a loop are nodes like any other,
+their costs multiplied by the trip count.
+
+A scan: a carry is one node, written by the initial value once and by the body each time; what flows
+into the body (a constant, a slice of a stacked input) is a node too, so that a boxing may stand in
+front of it, outside the loop, or behind it, inside.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbp.algebra import B, NdSbp, Split, Words
+from sbp.cost_model import CostModel
+from sbp.errors import PlanError
+from sbp.factors import Call, NdSignature
+from sbp.graph.domains import (
+    Domain,
+    Mesh,
+    allowed_words,
+    call_domain,
+    check_words,
+    freeze,
+    words_domain,
+)
+from sbp.graph.flow import Flow, analyse, carry_range
+from sbp.rules import find_rule
+from sbp.tracing import Atom, Block, Constant, Equation, Traced, Value
+
+Shift = Callable[[Words], Words]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One choice.
+
+    Attributes:
+        name: Primitive or path, for people.
+        source: The user's `file:line`.
+        domain: What may be chosen.
+        costs: Price of each label, trip count included.
+        count: How many times it happens.
+        call: The call, for nodes that choose a signature.
+    """
+
+    name: str
+    source: str
+    domain: Domain
+    costs: NDArray[np.float64]
+    count: int
+    call: Call | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Port:
+    """One end of a flow: a node and the words that each of its labels means there.
+
+    Attributes:
+        node: Number of the node.
+        words: Words by label.
+        count: How many times the value is boxed on this way; of a writer, how many times written.
+    """
+
+    node: int
+    words: tuple[Words, ...]
+    count: int
+
+
+@dataclass(slots=True, eq=False)
+class Graph:
+    """The choices of a whole program.
+
+    Attributes:
+        mesh: The mesh.
+        nodes: All nodes, in program order.
+        writers: Who writes each value.
+        readers: Who reads each value, in program order.
+        nodes_of: Nodes by equation (None for the program itself), role and position.
+        flow: Static facts about values.
+        notes: What the user should know of how the program was read.
+    """
+
+    mesh: Mesh
+    nodes: list[Node] = field(default_factory=list)
+    writers: dict[Value, Port] = field(default_factory=dict)
+    readers: dict[Value, list[Port]] = field(default_factory=dict)
+    nodes_of: dict[tuple[Equation | None, str, int], int] = field(default_factory=dict)
+    flow: Flow = field(default_factory=Flow)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """What the user fixed at the ends of the program.
+
+    Attributes:
+        argument_paths: Name of each argument leaf.
+        result_paths: Name of each result leaf.
+        argument_words: Words asked for, by position; None leaves a leaf free.
+        result_words: The same for results.
+        ties: For a result, the argument whose words it shares.
+    """
+
+    argument_paths: tuple[str, ...]
+    result_paths: tuple[str, ...]
+    argument_words: tuple[NdSbp | None, ...]
+    result_words: tuple[NdSbp | None, ...]
+    ties: Mapping[int, int] = field(default_factory=dict)
+
+
+def build_graph(traced: Traced, mesh: Mesh, costs: CostModel, boundary: Boundary) -> Graph:
+    """Builds the graph of a program.
+
+    Raises:
+        SignatureError: A pin does not fit its value.
+        PlanError: Pins contradict each other.
+    """
+    graph = Graph(mesh, flow=analyse(traced.block))
+    builder = _Builder(graph, costs)
+    block = traced.block
+    arguments = zip(
+        block.inputs, boundary.argument_words, boundary.argument_paths, strict=False
+    )
+    for k, (value, pinned, path) in enumerate(arguments):
+        tied = [r for r, a in boundary.ties.items() if a == k]
+        for result in tied:
+            pinned = _merge(pinned, boundary.result_words[result], path,
+                            boundary.result_paths[result])  # fmt: skip
+        if pinned:
+            pinned = check_words(pinned, value.type, mesh, f"argument {path}", what="in_sbp")
+        words = allowed_words(value.type, mesh, pinned, partial=False)
+        node = builder.value_node(path, "", words, 1, (None, "argument", k))
+        builder.write(value, node, words, 1)
+    for k, value in enumerate(block.inputs[traced.num_arguments :]):
+        words = allowed_words(value.type, mesh, None, partial=False)
+        node = builder.value_node(f"closed-over array {k}", "", words, 1, (None, "closure", k))
+        builder.write(value, node, words, 1)
+    builder.read_block(block, 1)
+    for k, atom in enumerate(block.outputs):
+        if k in boundary.ties:
+            node = graph.nodes_of[None, "argument", boundary.ties[k]]
+            graph.nodes_of[None, "result", k] = node
+            builder.read(atom, node, graph.nodes[node].domain.labels, 1)
+            continue
+        pinned, path = boundary.result_words[k], boundary.result_paths[k]
+        if pinned:
+            pinned = check_words(pinned, atom.type, mesh, f"result {path}", what="out_sbp")
+        words = allowed_words(atom.type, mesh, pinned, partial=False)
+        node = builder.value_node(path, "", words, 1, (None, "result", k))
+        builder.read(atom, node, words, 1)
+    return graph
+
+
+def _merge(first: NdSbp | None, second: NdSbp | None, argument: str, result: str) -> NdSbp | None:
+    for axis in set(first or ()) & set(second or ()):
+        if first[axis] != second[axis]:  # type: ignore[index]
+            raise PlanError(
+                f"argument {argument} and result {result} are tied but pinned differently",
+                where=f"axis {axis!r}",
+                why=f"in_sbp says {first[axis]}, out_sbp says {second[axis]}; "  # type: ignore[index]
+                "a donated argument and the result that replaces it share their words.",
+                how=["pin both alike", "pin one of them only", "pass tie=None"],
+            )
+    return NdSbp({**(first or {}), **(second or {})}) if first or second else None
+
+
+class _Builder:
+    def __init__(self, graph: Graph, costs: CostModel) -> None:
+        self.graph = graph
+        self.costs = costs
+        self.domains: dict[Any, Domain] = {}
+        self.operand_words: dict[tuple[int, str, int], tuple[Words, ...]] = {}
+        self.call_costs: dict[Any, NDArray[np.float64]] = {}
+        self.whole = (B,) * len(graph.mesh.sizes)
+
+    def add(self, node: Node, key: tuple[Equation | None, str, int]) -> int:
+        self.graph.nodes.append(node)
+        self.graph.nodes_of[key] = len(self.graph.nodes) - 1
+        return len(self.graph.nodes) - 1
+
+    def value_node(
+        self, name: str, source: str, words: Sequence[Words], count: int,
+        key: tuple[Equation | None, str, int],
+    ) -> int:  # fmt: skip
+        labels = tuple(words)
+        if labels not in self.domains:
+            self.domains[labels] = words_domain(labels, len(self.graph.mesh.sizes))
+        domain = self.domains[labels]
+        return self.add(Node(name, source, domain, np.zeros(len(labels)), count), key)
+
+    def write(self, value: Value, node: int, words: Sequence[Words], count: int) -> None:
+        self.graph.writers[value] = Port(node, tuple(words), count)
+
+    def read(self, atom: Atom, node: int, words: Sequence[Words], count: int) -> None:
+        if isinstance(atom, Value):
+            self.graph.readers.setdefault(atom, []).append(Port(node, tuple(words), count))
+
+    def read_block(self, block: Block, count: int) -> None:
+        for equation in block.equations:
+            match equation.name:
+                case "scan":
+                    self.read_scan(equation, count)
+                case "while":
+                    self.read_while(equation, count)
+                case "cond":
+                    self.read_cond(equation, count)
+                case "pin":
+                    self.read_pin(equation, count)
+                case "barrier":
+                    for k, (atom, value) in enumerate(
+                        zip(equation.inputs, equation.outputs, strict=True)
+                    ):
+                        self.pass_through(equation, "barrier", k, atom, (value,), count)
+                case _:
+                    self.read_call(equation, count)
+
+    def read_call(self, equation: Equation, count: int) -> None:
+        call = call_of(equation)
+        rule = None if equation.has_effects else find_rule(equation.name)
+        if rule is None and not equation.has_effects:
+            note = f"{equation.name} has no rule and runs replicated ({equation.source})"
+            if note not in self.graph.notes:
+                self.graph.notes.append(note)
+        key = (call, freeze(equation.params), equation.has_effects)
+        if key not in self.domains:
+            whole = NdSignature(
+                (self.whole,) * len(call.inputs), (self.whole,) * len(call.outputs)
+            )
+            self.domains[key] = (
+                Domain((whole,), np.zeros((1, len(self.whole)), np.intp))
+                if equation.has_effects
+                else call_domain(call, self.graph.mesh)
+            )
+        domain = self.domains[key]
+        costs = self.call_cost(equation, call, domain, key) * count
+        node = self.add(
+            Node(equation.name, equation.source, domain, costs, count, call),
+            (equation, "call", 0),
+        )
+        for k, atom in enumerate(equation.inputs):
+            self.read(atom, node, self.words_of(domain, "inputs", k), count)
+        for k, value in enumerate(equation.outputs):
+            self.write(value, node, self.words_of(domain, "outputs", k), count)
+
+    def words_of(self, domain: Domain, side: str, position: int) -> tuple[Words, ...]:
+        key = (id(domain), side, position)
+        if key not in self.operand_words:
+            self.operand_words[key] = tuple(getattr(s, side)[position] for s in domain.labels)
+        return self.operand_words[key]
+
+    def call_cost(
+        self, equation: Equation, call: Call, domain: Domain, key: Any
+    ) -> NDArray[np.float64]:
+        flow = self.graph.flow
+        reads = tuple(isinstance(a, Value) and a not in flow.fused for a in equation.inputs)
+        writes = tuple(value in flow.stored for value in equation.outputs)
+        if (key, reads, writes) not in self.call_costs:
+            price = [
+                self.costs.signature_price(call, signature, reads, writes, contraction_flops(call))
+                for signature in domain.labels
+            ]
+            self.call_costs[key, reads, writes] = np.array(price, np.float64)
+        return self.call_costs[key, reads, writes]
+
+    def pass_through(
+        self, equation: Equation, role: str, position: int, atom: Atom, values: Sequence[Value],
+        count: int, outer: Shift | None = None, pinned: NdSbp | None = None,
+    ) -> int:  # fmt: skip
+        """A node that only hands a value on; `outer` gives the words on the reading side."""
+        inner = values[0]
+        words = allowed_words(inner.type, self.graph.mesh, pinned, partial=True)
+        node = self.value_node(role, equation.source, words, count, (equation, role, position))
+        self.read(atom, node, [outer(w) for w in words] if outer else words, count)
+        for value in values:
+            self.write(value, node, words, count)
+        return node
+
+    def read_pin(self, equation: Equation, count: int) -> None:
+        (atom,), (value,) = equation.inputs, equation.outputs
+        words = check_words(
+            equation.params["words"], value.type, self.graph.mesh, equation.source, what="pin"
+        )
+        self.pass_through(equation, "pin", 0, atom, (value,), count, pinned=words)
+
+    def read_scan(self, equation: Equation, count: int) -> None:
+        scan, body = equation.params["scan"], equation.bodies[0]
+        start, stop = carry_range(equation)
+        trips = count * scan.length
+        carries: list[int] = []
+        for k, (atom, inner) in enumerate(zip(equation.inputs, body.inputs, strict=True)):
+            if k < start:
+                self.pass_through(equation, "const", k, atom, (inner,), count)
+            elif k < stop:
+                values = (inner, equation.outputs[k - start])
+                carries.append(
+                    self.pass_through(equation, "carry", k - start, atom, values, count)
+                )
+            else:
+                self.pass_through(
+                    equation, "slice", k - stop, atom, (inner,), count, outer=stacked
+                )
+        self.read_block(body, trips)
+        num_carry = stop - start
+        for k, atom in enumerate(body.outputs):
+            if k < num_carry:
+                labels = self.graph.nodes[carries[k]].domain.labels
+                self.read(atom, carries[k], labels, trips)
+                continue
+            words = allowed_words(atom.type, self.graph.mesh, None, partial=True)
+            key = (equation, "stack", k - num_carry)
+            node = self.value_node("stack", equation.source, words, trips, key)
+            self.read(atom, node, words, trips)
+            self.write(equation.outputs[k], node, [stacked(w) for w in words], count)
+
+    def read_while(self, equation: Equation, count: int) -> None:
+        condition, body = equation.bodies
+        num_cond, num_body = equation.params["cond_nconsts"], equation.params["body_nconsts"]
+        note = f"while has an unknown trip count and is priced as one trip ({equation.source})"
+        if note not in self.graph.notes:
+            self.graph.notes.append(note)
+        inputs = equation.inputs
+        for k, inner in enumerate(condition.inputs[:num_cond]):
+            self.pass_through(equation, "cond_const", k, inputs[k], (inner,), count)
+        for k, inner in enumerate(body.inputs[:num_body]):
+            self.pass_through(equation, "body_const", k, inputs[num_cond + k], (inner,), count)
+        carries: list[int] = []
+        for k, value in enumerate(equation.outputs):
+            values = (condition.inputs[num_cond + k], body.inputs[num_body + k], value)
+            atom = inputs[num_cond + num_body + k]
+            carries.append(self.pass_through(equation, "carry", k, atom, values, count))
+        self.read_block(condition, count)
+        self.read_block(body, count)
+        self.read_whole(equation, "predicate", condition.outputs[0], count)
+        for node, atom in zip(carries, body.outputs, strict=True):
+            self.read(atom, node, self.graph.nodes[node].domain.labels, count)
+
+    def read_cond(self, equation: Equation, count: int) -> None:
+        self.read_whole(equation, "predicate", equation.inputs[0], count)
+        for k, atom in enumerate(equation.inputs[1:]):
+            values = tuple(branch.inputs[k] for branch in equation.bodies)
+            self.pass_through(equation, "operand", k, atom, values, count)
+        for branch in equation.bodies:
+            self.read_block(branch, count)
+        for k, value in enumerate(equation.outputs):
+            words = allowed_words(value.type, self.graph.mesh, None, partial=True)
+            node = self.value_node("join", equation.source, words, count, (equation, "join", k))
+            for branch in equation.bodies:
+                self.read(branch.outputs[k], node, words, count)
+            self.write(value, node, words, count)
+
+    def read_whole(self, equation: Equation, role: str, atom: Atom, count: int) -> None:
+        """Predicates are B: devices that disagreed would wait for each other for ever."""
+        node = self.value_node(role, equation.source, [self.whole], count, (equation, role, 0))
+        self.read(atom, node, [self.whole], count)
+
+
+def stacked(words: Words) -> Words:
+    """Words of a stacked array, from those of its slices along dim 0."""
+    return tuple(Split(w.dim + 1) if isinstance(w, Split) else w for w in words)
+
+
+def call_of(equation: Equation) -> Call:
+    """The logical call of an equation."""
+    return Call(
+        equation.name,
+        tuple(atom.type for atom in equation.inputs),
+        tuple(value.type for value in equation.outputs),
+        equation.params,
+    )
+
+
+def contraction_flops(call: Call) -> int:
+    """Operations of a matmul or convolution; 0 for calls that memory bounds."""
+    rule = find_rule(call.primitive)
+    if rule is None or call.primitive not in ("dot_general", "conv_general_dilated"):
+        return 0
+    return rule.flops(call)
+
+
+def is_constant(atom: Atom) -> bool:
+    """Whether an operand is written into the program."""
+    return isinstance(atom, Constant)

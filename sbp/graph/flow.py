@@ -1,0 +1,100 @@
+"""Static facts of how values flow through a program, before any word is chosen.
+
+Comes in: a block. Goes out: which values XLA will keep inside a fused kernel, and which ones lie a
+few elementwise steps from an argument or a result, where collectives can travel together.
+"""
+
+from dataclasses import dataclass, field
+
+from sbp.rules import find_rule
+from sbp.tracing import Atom, Block, Equation, Value
+
+
+@dataclass(slots=True)
+class Flow:
+    """Facts about values.
+
+    Attributes:
+        fused: Produced by an equation that fuses with its readers.
+        stored: Must be in memory: read by something that does not fuse, or leaves its block.
+        bucketed: Boxings of it can travel together with others: it is an argument or a result up
+            to elementwise steps (a weight on its way in, a gradient on its way out).
+    """
+
+    fused: set[Value] = field(default_factory=set)
+    stored: set[Value] = field(default_factory=set)
+    bucketed: set[Value] = field(default_factory=set)
+
+
+def is_fusible(equation: Equation) -> bool:
+    """Whether an equation reads and writes memory only at the ends of a fused chain."""
+    if equation.name in ("pin", "barrier"):
+        return True
+    rule = find_rule(equation.name)
+    return rule is not None and rule.fusible
+
+
+def reads_fused(equation: Equation) -> bool:
+    """Whether an equation can read its operands out of the kernel that computes them."""
+    return is_fusible(equation) or equation.name.startswith("reduce_")
+
+
+def analyse(block: Block) -> Flow:
+    """Facts about every value of a program, bodies included."""
+    flow = Flow()
+    _note_memory(block, flow)
+    flow.bucketed |= _from_arguments(block, set(block.inputs))
+    flow.bucketed |= _to_results(block, _values(block.outputs))
+    return flow
+
+
+def _values(atoms: tuple[Atom, ...]) -> set[Value]:
+    return {atom for atom in atoms if isinstance(atom, Value)}
+
+
+def _note_memory(block: Block, flow: Flow) -> None:
+    flow.stored |= _values(block.outputs)
+    for equation in block.equations:
+        if is_fusible(equation):
+            flow.fused |= set(equation.outputs)
+        if not reads_fused(equation):
+            flow.stored |= _values(equation.inputs)
+        for body in equation.bodies:
+            _note_memory(body, flow)
+
+
+def _from_arguments(block: Block, near: set[Value]) -> set[Value]:
+    near = set(near)
+    for equation in block.equations:
+        if equation.name == "scan":
+            body = equation.bodies[0]
+            pairs = zip(equation.inputs, body.inputs, strict=True)
+            carried = set(body.inputs[slice(*carry_range(equation))])
+            start = {v for outer, v in pairs if outer in near and v not in carried}
+            near |= _from_arguments(body, start)
+        elif is_fusible(equation) and equation.inputs:
+            sources = _values(equation.inputs)
+            if sources and sources <= near:
+                near |= set(equation.outputs)
+    return near
+
+
+def _to_results(block: Block, near: set[Value]) -> set[Value]:
+    near = set(near)
+    for equation in reversed(block.equations):
+        if not near & set(equation.outputs):
+            continue
+        if equation.name == "scan":
+            body = equation.bodies[0]
+            start, stop = carry_range(equation)
+            stacked = zip(equation.outputs[stop - start :], body.outputs[stop - start :], strict=True)
+            near |= _to_results(body, _values(tuple(v for outer, v in stacked if outer in near)))
+        elif is_fusible(equation):
+            near |= _values(equation.inputs)
+    return near
+
+
+def carry_range(equation: Equation) -> tuple[int, int]:
+    """Positions of the carry among a scan's operands."""
+    scan = equation.params["scan"]
+    return scan.num_consts, scan.num_consts + scan.num_carry

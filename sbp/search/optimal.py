@@ -1,0 +1,150 @@
+"""The search: exact where the problem is small or thin, message passing with polishing where not.
+
+Comes in: a `Problem` and first labellings. Goes out: a `Solution` with a bound no choice can beat.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbp.search.elimination import eliminate, elimination_order, solve_exactly
+from sbp.search.greedy import solve_greedily
+from sbp.search.message_passing import MessagePassing
+from sbp.search.polishing import Aspects, polish
+from sbp.search.problem import Problem, consistent_labels
+
+EXACT_TABLE = 2e6
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A labelling and what is proven about it.
+
+    Attributes:
+        labels: One label a node.
+        energy: Its cost.
+        bound: No labelling costs less.
+        method: How it was found, for the reader of a plan.
+    """
+
+    labels: tuple[int, ...]
+    energy: float
+    bound: float
+    method: str
+
+
+def solve_optimally(
+    problem: Problem,
+    aspects: Aspects,
+    incumbents: Sequence[Sequence[int]] = (),
+    *,
+    target_gap: float = 1e-4,
+    max_sweeps: int = 300,
+) -> Solution | None:
+    """Finds the cheapest labelling, with proof as far as the sweeps go.
+
+    Args:
+        problem: Costs; infinite where forbidden.
+        aspects: Each label's part on each mesh axis, for axis-wise moves.
+        incumbents: Labellings known beforehand, best tried first.
+        target_gap: Relative gap at which to stop.
+        max_sweeps: Most sweeps of message passing.
+
+    Returns:
+        None where every labelling is forbidden.
+    """
+    kept = consistent_labels(problem)
+    if any(len(labels) == 0 for labels in kept):
+        return None
+    small = problem.restricted(kept)
+    order, largest = elimination_order(small, EXACT_TABLE, None)
+    if len(order) == len(small.costs):
+        exact = solve_exactly(small, max_table=EXACT_TABLE)
+        assert exact is not None
+        energy = small.energy(exact)
+        if math.isinf(energy):
+            return None
+        return Solution(_widen(exact, kept), energy, energy, "elimination")
+    thin = eliminate(small)
+    positions = [_narrow(labels, kept) for labels in incumbents]
+    starts = [[labels[n] for n in thin.stayed] for labels in positions if labels is not None]
+    starts.append(solve_greedily(thin.rest))
+    parts = [aspects[n][kept[n]] for n in thin.stayed]
+    found = _pass_and_polish(thin.rest, parts, starts, target_gap, max_sweeps)
+    if found is None:
+        return None
+    labels, energy, bound, sweeps = found
+    return Solution(
+        _widen(thin.complete(labels), kept),
+        energy + thin.constant,
+        bound + thin.constant,
+        f"elimination to {len(thin.stayed)} nodes, {sweeps} sweeps, polishing",
+    )
+
+
+def _pass_and_polish(
+    problem: Problem,
+    aspects: Aspects,
+    starts: Sequence[Sequence[int]],
+    target_gap: float,
+    max_sweeps: int,
+) -> tuple[Sequence[int], float, float, int] | None:
+    best = min(starts, key=problem.energy)
+    energy = problem.energy(best)
+    least = sum(float(cost.min()) for cost in problem.costs)
+    least += sum(float(matrix.min()) for matrix in problem.edges.values())
+    if math.isinf(energy):
+        # No labelling is known: anything above the dearest finite choices together is forbidden.
+        ceiling = sum(_largest_finite(table) for table in (*problem.costs, *problem.edges.values()))
+        forbidden = ceiling - least + 1.0
+    else:
+        best = polish(problem, best, aspects)
+        energy = problem.energy(best)
+        forbidden = energy - least + 1.0
+    finite = _replace_infinite(problem, forbidden)
+    passing = MessagePassing(finite)
+    sweeps = 0
+    while sweeps < max_sweeps:
+        found = passing.run(best, max_sweeps=20, target_gap=target_gap)
+        sweeps += found.num_sweeps
+        polished = polish(finite, found.labels, aspects, max_rounds=2)
+        if finite.energy(polished) < finite.energy(best):
+            best = polished
+        energy = finite.energy(best)
+        if energy - passing.bound <= target_gap * abs(energy) or found.num_sweeps < 20:
+            break
+    energy = problem.energy(best)
+    if math.isinf(energy):
+        return None
+    return best, energy, min(passing.bound, energy), sweeps
+
+
+def _largest_finite(table: NDArray[np.float64]) -> float:
+    return float(table.max(where=np.isfinite(table), initial=0.0))
+
+
+def _replace_infinite(problem: Problem, ceiling: float) -> Problem:
+    def finite(table: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.where(np.isfinite(table), table, float(table.min()) + ceiling)
+
+    return Problem(
+        tuple(map(finite, problem.costs)),
+        {edge: finite(matrix) for edge, matrix in problem.edges.items()},
+    )
+
+
+def _widen(labels: Sequence[int], kept: Sequence[NDArray[np.intp]]) -> tuple[int, ...]:
+    return tuple(int(k[x]) for k, x in zip(kept, labels, strict=True))
+
+
+def _narrow(labels: Sequence[int], kept: Sequence[NDArray[np.intp]]) -> list[int] | None:
+    narrow: list[int] = []
+    for label, keep in zip(labels, kept, strict=True):
+        found = np.flatnonzero(keep == label)
+        if len(found) == 0:
+            return None
+        narrow.append(int(found[0]))
+    return narrow

@@ -1,0 +1,90 @@
+"""Local improvement of a labelling by exact moves.
+
+Comes in: a `Problem`, a labelling, and for each label its part on every mesh axis. Goes out: a
+labelling that neither re-planning one axis nor re-planning one neighbourhood can improve.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbp.search.elimination import elimination_order, solve_exactly
+from sbp.search.problem import Problem
+
+Aspects = Sequence[NDArray[np.intp]]
+"""For each node a matrix: a row a label, a column a mesh axis; equal entries are equal parts."""
+
+WINDOW_TABLE = 3e5
+AXIS_TABLE = 2e6
+
+
+def replan_axis(
+    problem: Problem, labels: Sequence[int], aspects: Aspects, axis: int
+) -> list[int] | None:
+    """The best labelling that differs on one axis only, or None where exactness is too dear."""
+    kept: list[NDArray[np.intp]] = []
+    for parts, label in zip(aspects, labels, strict=True):
+        others = np.delete(parts, axis, axis=1)
+        kept.append(np.flatnonzero((others == others[label]).all(axis=1)))
+    found = solve_exactly(problem.restricted(kept), max_table=AXIS_TABLE)
+    return None if found is None else [int(k[x]) for k, x in zip(kept, found, strict=True)]
+
+
+def _window(around: Sequence[dict[int, Any]], centre: int, size: int) -> list[int]:
+    seen = {centre: None}
+    ring = [centre]
+    while ring and len(seen) < size:
+        ring = [t for s in ring for t in around[s] if t not in seen]
+        for node in ring:
+            if len(seen) < size:
+                seen[node] = None
+    return sorted(seen)
+
+
+def replan_windows(
+    problem: Problem, labels: Sequence[int], around: Sequence[dict[int, Any]], size: int
+) -> list[int]:
+    """Re-plans the neighbourhood of every node in turn, all others held."""
+    best = list(labels)
+    covered = 0
+    for centre in range(len(best)):
+        if centre < covered:
+            continue
+        nodes = _window(around, centre, size)
+        part = problem.conditioned(nodes, best)
+        while len(nodes) > 1:
+            order, _ = elimination_order(part, WINDOW_TABLE, None)
+            if len(order) == len(nodes):
+                break
+            nodes = _window(around, centre, len(nodes) * 2 // 3)
+            part = problem.conditioned(nodes, best)
+        found = solve_exactly(part, max_table=max(WINDOW_TABLE, len(problem.costs[centre])))
+        if found is not None and part.energy(found) < part.energy([best[n] for n in nodes]):
+            for node, label in zip(nodes, found, strict=True):
+                best[node] = label
+        covered = centre + max(1, len(nodes) // 4)
+    return best
+
+
+def polish(
+    problem: Problem, labels: Sequence[int], aspects: Aspects, *, max_rounds: int = 4,
+    window: int = 40,
+) -> list[int]:  # fmt: skip
+    """Moves until none of them helps, or the rounds are used up."""
+    best = list(labels)
+    energy = problem.energy(best)
+    around = problem.neighbours()
+    num_axes = aspects[0].shape[1] if aspects else 0
+    for _ in range(max_rounds):
+        before = energy
+        for axis in range(num_axes):
+            found = replan_axis(problem, best, aspects, axis)
+            if found is not None and problem.energy(found) < energy:
+                best, energy = found, problem.energy(found)
+        best = replan_windows(problem, best, around, window)
+        energy = problem.energy(best)
+        if energy >= before:
+            break
+    return best

@@ -1,0 +1,305 @@
+"""From a function and example arguments to `Traced`: straight equations, loops and branches.
+
+Comes in: a function of flat arrays and their types. Goes out: its equations with calls entered,
+dead code dropped, and every array a `Value` of its own. Only `scan`, `while` and `cond` keep
+bodies; what jax calls `jit`, `remat`, `custom_jvp_call` and the like is laid out in line.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from sbp import _compat
+from sbp.algebra import ArrayType, NdSbp, Split
+from sbp.errors import SbpError
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Value:
+    """One array of the program: an argument, a constant, or the result of an equation.
+
+    Attributes:
+        type: Logical shape and dtype.
+    """
+
+    type: ArrayType
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Constant:
+    """A value written into the program.
+
+    Attributes:
+        type: Its shape and dtype.
+        value: The number itself.
+    """
+
+    type: ArrayType
+    value: Any
+
+
+Atom = Value | Constant
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Equation:
+    """One primitive applied to values.
+
+    Attributes:
+        name: The primitive's name; `pin` and `barrier` are our own.
+        inputs: Operands.
+        outputs: Results.
+        params: The primitive's parameters; of a pin, `words`; of a scan, `scan`.
+        source: The user's `file:line`.
+        bodies: Blocks of a loop or branch; empty otherwise.
+        equation: jax's equation, None where there is none.
+        has_effects: Whether it must run although nothing may use its results.
+    """
+
+    name: str
+    inputs: tuple[Atom, ...]
+    outputs: tuple[Value, ...]
+    params: Mapping[str, Any]
+    source: str
+    bodies: tuple["Block", ...] = ()
+    equation: Any = None
+    has_effects: bool = False
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Block:
+    """Equations in order, with what flows in and out."""
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Atom, ...]
+    equations: tuple[Equation, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Traced:
+    """A function as one block.
+
+    Attributes:
+        block: The program; its inputs are the arguments, then the closed-over arrays.
+        num_arguments: How many of the inputs are arguments.
+        consts: The closed-over arrays.
+        fingerprint: Text of the whole jaxpr, to compare programs by.
+    """
+
+    block: Block
+    num_arguments: int
+    consts: tuple[Any, ...]
+    fingerprint: str
+
+    def __str__(self) -> str:
+        return self.fingerprint
+
+
+def _pin_batched(params: dict[str, Any], dim: int) -> dict[str, Any]:
+    words = {
+        axis: Split(word.dim + 1) if isinstance(word, Split) and word.dim >= dim else word
+        for axis, word in params["words"].items()
+    }
+    return {"words": NdSbp(words)}
+
+
+PIN = _compat.identity_primitive("sbp_pin", _pin_batched)
+
+_INLINED = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "custom_lin": "call_jaxpr",
+}
+_COLLECTIVES = frozenset(
+    "psum psum2 psum_invariant pmax pmin ppermute all_gather all_gather_invariant all_to_all "
+    "reduce_scatter psum_scatter axis_index pbroadcast pgather ragged_all_to_all pcast".split()
+)
+
+
+def array_type(aval: Any) -> ArrayType:
+    """The type of anything with a shape and a dtype; Python scalars as jax sees them."""
+    aval = aval if hasattr(aval, "shape") and hasattr(aval, "dtype") else jax.typeof(aval)
+    return ArrayType(tuple(aval.shape), aval.dtype)
+
+
+def trace(fn: Callable[..., Sequence[Any]], types: Sequence[ArrayType]) -> Traced:
+    """Traces a function of flat arrays.
+
+    Args:
+        fn: Takes arrays, returns a sequence of arrays.
+        types: Types of the arrays. No shardings: the user's function never sees a mesh.
+
+    Raises:
+        SbpError: The function uses collectives, `shard_map`, or effects that must keep an order.
+    """
+    structs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
+    try:
+        closed = jax.make_jaxpr(fn)(*structs)
+    except NameError as error:
+        if "unbound axis name" not in str(error):
+            raise
+        raise _collective_error(str(error), "in the traced function") from error
+    jaxpr, consts = _compat.open_jaxpr(closed)
+    jaxpr = _compat.drop_dead_code(jaxpr)
+    reader = _Reader()
+    arguments = tuple(Value(array_type(var.aval)) for var in jaxpr.invars)
+    env: dict[Any, Atom] = dict(zip(jaxpr.invars, arguments, strict=True))
+    env.update(reader.close_over(jaxpr.constvars, consts))
+    outputs = reader.read_equations(jaxpr, env)
+    block = Block(
+        arguments + tuple(reader.const_values), outputs, tuple(reader.equations)
+    )
+    return Traced(block, len(arguments), tuple(reader.consts), str(closed))
+
+
+class _Reader:
+    """Reads one jaxpr into equations; nested calls go into the same list."""
+
+    def __init__(self, top: "_Reader | None" = None) -> None:
+        self.equations: list[Equation] = []
+        self.consts: list[Any] = top.consts if top else []
+        self.const_values: list[Value] = top.const_values if top else []
+
+    def close_over(self, variables: Sequence[Any], consts: Sequence[Any]) -> dict[Any, Atom]:
+        """Values for constants; equal objects share one."""
+        env: dict[Any, Atom] = {}
+        for var, const in zip(variables, consts, strict=True):
+            known = next((k for k, c in enumerate(self.consts) if c is const), None)
+            if known is None:
+                known = len(self.consts)
+                self.consts.append(const)
+                self.const_values.append(Value(array_type(const)))
+            env[var] = self.const_values[known]
+        return env
+
+    def read_equations(self, jaxpr: Any, env: dict[Any, Atom]) -> tuple[Atom, ...]:
+        """Appends a jaxpr's equations; returns what it returns."""
+
+        def read(atom: Any) -> Atom:
+            if _compat.is_literal(atom):
+                return Constant(array_type(atom.aval), atom.val)
+            return env[atom]
+
+        for eqn in jaxpr.eqns:
+            inputs = tuple(map(read, eqn.invars))
+            results = self._read_equation(eqn, inputs)
+            env.update(zip(eqn.outvars, results, strict=True))
+        return tuple(map(read, jaxpr.outvars))
+
+    def _read_equation(self, eqn: Any, inputs: tuple[Atom, ...]) -> Sequence[Atom]:
+        name = eqn.primitive.name
+        source = _compat.source_line(eqn.source_info)
+        _refuse(name, eqn, source)
+        if name in _INLINED:
+            return self._inline(eqn, inputs, source)
+        outputs = tuple(Value(array_type(var.aval)) for var in eqn.outvars)
+        if name == PIN.name:
+            self.equations.append(Equation("pin", inputs, outputs, eqn.params, source))
+        elif name in ("sharding_constraint", "reshard"):
+            self.equations.append(_constraint(eqn, inputs, outputs, source))
+        else:
+            self.equations.append(
+                Equation(
+                    name, inputs, outputs, _params(eqn), source, self._bodies(eqn), eqn,
+                    bool(eqn.effects) and not name_is_control(name),
+                )
+            )  # fmt: skip
+        return outputs
+
+    def _inline(self, eqn: Any, inputs: tuple[Atom, ...], source: str) -> Sequence[Atom]:
+        jaxpr, consts = _compat.open_jaxpr(eqn.params[_INLINED[eqn.primitive.name]])
+        if eqn.params.get("differentiated") and eqn.params.get("prevent_cse", True):
+            # Without the barrier XLA merges the recomputation with the forward pass and keeps
+            # alive what checkpoint was to drop.
+            values = tuple(x for x in inputs if isinstance(x, Value))
+            held = tuple(Value(x.type) for x in values)
+            self.equations.append(Equation("barrier", values, held, {}, source))
+            renamed = dict(zip(values, held, strict=True))
+            inputs = tuple(renamed[x] if isinstance(x, Value) else x for x in inputs)
+        env: dict[Any, Atom] = dict(zip(jaxpr.invars, inputs, strict=True))
+        env.update(self.close_over(jaxpr.constvars, consts))
+        return self.read_equations(jaxpr, env)
+
+    def _bodies(self, eqn: Any) -> tuple[Block, ...]:
+        name, params = eqn.primitive.name, eqn.params
+        if name == "scan":
+            return (self._body(_compat.scan_of(params).body),)
+        if name == "while":
+            return (self._body(params["cond_jaxpr"]), self._body(params["body_jaxpr"]))
+        if name == "cond":
+            return tuple(map(self._body, params["branches"]))
+        return ()
+
+    def _body(self, closed: Any) -> Block:
+        jaxpr, consts = _compat.open_jaxpr(closed)
+        inner = _Reader(self)
+        inputs = tuple(Value(array_type(var.aval)) for var in jaxpr.invars)
+        env: dict[Any, Atom] = dict(zip(jaxpr.invars, inputs, strict=True))
+        env.update(self.close_over(jaxpr.constvars, consts))
+        outputs = inner.read_equations(jaxpr, env)
+        return Block(inputs, outputs, tuple(inner.equations))
+
+
+def _params(eqn: Any) -> Mapping[str, Any]:
+    if eqn.primitive.name == "scan":
+        return {"scan": _compat.scan_of(eqn.params)}
+    return eqn.params
+
+
+def name_is_control(name: str) -> bool:
+    """Whether a primitive keeps bodies of its own."""
+    return name in ("scan", "while", "cond")
+
+
+def _constraint(
+    eqn: Any, inputs: tuple[Atom, ...], outputs: tuple[Value, ...], source: str
+) -> Equation:
+    sharding = eqn.params.get("sharding", eqn.params.get("dst_sharding"))
+    words = {
+        axis: Split(dim)
+        for dim, entry in enumerate(sharding.spec)
+        for axis in (entry if isinstance(entry, tuple) else (entry,))
+        if isinstance(axis, str)
+    }
+    return Equation("pin", inputs, outputs, {"words": NdSbp(words)}, source)
+
+
+def _refuse(name: str, eqn: Any, source: str) -> None:
+    if name in _COLLECTIVES or name == "shard_map":
+        raise _collective_error(name, source)
+    if _compat.has_ordered_effects(eqn.effects):
+        raise SbpError(
+            f"{name} must run in order with other effects",
+            where=source,
+            why="Ordered effects thread one token through the program; "
+            "devices of an SPMD program share none.",
+            how=("pass ordered=False", "call it outside the parallelized function"),
+        )
+
+
+def _collective_error(name: str, where: str) -> SbpError:
+    return SbpError(
+        f"the function communicates by itself: {name}",
+        where=where,
+        why="A parallelized function is written for one device; the plan owns all communication.",
+        how=(
+            "remove the collective and let the plan insert it",
+            "call jax.shard_map outside the parallelized function",
+        ),
+    )
+
+
+def as_array(constant: Constant) -> np.ndarray[Any, Any]:
+    """A constant as a numpy array of its own dtype."""
+    return np.asarray(constant.value, constant.type.dtype)
