@@ -1,15 +1,32 @@
 """What we know of each primitive: signatures, cost, and how to run it on local arrays."""
 
-from sbp.rules import arithmetic, contraction, elementwise, reduction, shape
+from sbp.rules import (
+    arithmetic,
+    contraction,
+    elementwise,
+    indexing,
+    linalg,
+    ordering,
+    random_bits,
+    reduction,
+    shape,
+)
 from sbp.rules.rule import Rule
 
-RULES: dict[str, Rule] = {
-    **elementwise.RULES,
-    **arithmetic.RULES,
-    **contraction.RULES,
-    **reduction.RULES,
-    **shape.RULES,
-}
+FAMILIES = (
+    elementwise,
+    arithmetic,
+    contraction,
+    reduction,
+    shape,
+    indexing,
+    ordering,
+    random_bits,
+    linalg,
+)
+
+RULES: dict[str, Rule] = {name: rule for family in FAMILIES for name, rule in family.RULES.items()}
+"""The rule of each primitive we know, by its name in a jaxpr."""
 
 
 def find_rule(primitive: str) -> Rule | None:
