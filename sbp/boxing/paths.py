@@ -106,8 +106,8 @@ class BoxingTable:
         return Step(
             group.kind,
             group.axes,
-            self.words[graph.src[edge]],
-            self.words[graph.dst[edge]],
+            self.words[int(graph.src[edge])],
+            self.words[int(graph.dst[edge])],
             nbytes,
             local_nbytes,
         )

@@ -1,0 +1,1 @@
+"""Lowering: from a plan to one SPMD program that jax runs."""
