@@ -43,7 +43,7 @@ def parse_mesh(text: str) -> dict[str, int]:
 
 def make_mesh(
     axes: str | Mapping[str, int],
-    devices: Sequence[jax.Device] | None = None,
+    devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm]
     *,
     axis_types: AxisType | Sequence[AxisType] = AxisType.Auto,
 ) -> Mesh:
