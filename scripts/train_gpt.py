@@ -32,8 +32,8 @@ from flowjax.styles import STYLES
 from models import gpt
 from sbp.errors import SbpError
 
-CONFIG = gpt.GPTConfig(vocab=256, sequence=128, num_layers=2, num_heads=4, d_model=128)
-PEAK_LEARNING_RATE = 4e-3
+CONFIG = gpt.GPTConfig(vocab=256, sequence=128, num_layers=2, num_heads=4, d_model=64)
+PEAK_LEARNING_RATE = 6e-3
 
 
 class State(NamedTuple):
