@@ -11,7 +11,7 @@ from typing import Protocol
 
 from sbp.collectives.program import Collective
 
-# Half a byte: plans may round the bytes of a row, and nothing smaller than a byte is ever sent.
+# Bytes by which a program may exceed its plan. A plan may round each of its rows up to whole bytes.
 _TOLERANCE = 0.5
 
 # What a backend may widen before it communicates: XLA:CPU runs every bf16 collective as f32.
@@ -173,7 +173,9 @@ def _sorted_differences(
         )
     changes = {key: row.compiled_nbytes - row.planned_nbytes for key, row in rows.items()}
     surplus = {key: change for key, change in changes.items() if change > _TOLERANCE}
-    deficit = {key: -change for key, change in changes.items() if change < -_TOLERANCE}
+    deficit = {
+        key: -change for key, change in changes.items() if -change >= max(1, rows[key].planned_ops)
+    }
     notes = _rewrites(surplus, deficit)
     for key, row in rows.items():
         if key in deficit and row.compiled_nbytes:

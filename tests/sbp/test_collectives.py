@@ -414,6 +414,14 @@ def test_a_rewrite_explains_no_more_than_it_can():
     assert not differences([replace(reduce, count=6)], parts)[0]
 
 
+def test_a_plan_may_round_its_rows_up():
+    exact = Boxing("all-reduce", ("a", "b"), 3.5)
+    rounded = replace(exact, nbytes=4)
+    assert differences([exact] * 9, [rounded] * 9) == ((), (), ())
+    assert len(differences([rounded] * 10, [exact] * 10)[0]) == 1
+    assert len(differences([exact] * 8, [rounded] * 10)[2]) == 1
+
+
 def test_widened_bytes_stand_for_one_dtype_only():
     planned = [Boxing("all-reduce", ("b",), 100, dtype=dtype) for dtype in ("bfloat16", "float16")]
     unplanned, missing, merged = differences([Boxing("all-reduce", ("b",), 200)], planned)
