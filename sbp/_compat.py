@@ -93,10 +93,13 @@ def equation_context(equation: Any) -> Any:
 
 
 def source_line(source_info: Any) -> str:
-    """`file:line` of the user's code, relative to the working directory where it lies inside."""
+    """`file:line` of the user's code, relative to the working directory where it lies inside.
+
+    Empty where no line of the traceback is the user's.
+    """
     frames = list(source_info_util.user_frames(source_info.traceback))
     if not frames:
-        return "<unknown>"
+        return ""
     own = (f for f in frames if "site-packages" not in f.file_name)
     frame = next(own, frames[0])
     path = os.path.relpath(frame.file_name)

@@ -90,30 +90,36 @@ class CostModel:
         return max(flops / device.matmul_flops(dtype), nbytes / device.memory_bandwidth)
 
     def signature_price(
-        self, call: Call, signature: NdSignature, reads: Sequence[bool], writes: Sequence[bool],
-        flops: int,
-    ) -> float:  # fmt: skip
+        self, call: Call, signature: NdSignature, traffic: Sequence[bool], flops: int
+    ) -> float:
         """Price of one equation under a signature, in units of the objective.
 
         Args:
             call: The logical call.
             signature: Words of operands and results.
-            reads: Which operands come from memory.
-            writes: Which results go to memory.
+            traffic: Which operands, then which results, go through memory.
             flops: Logical operations of a contraction; 0 for anything else.
         """
-        nbytes = 0
-        for arrays, words, used in (
-            (call.inputs, signature.inputs, reads),
-            (call.outputs, signature.outputs, writes),
-        ):
-            for array, word, counted in zip(arrays, words, used, strict=True):
-                if counted:
-                    nbytes += local_type(array, word, self.sizes).nbytes
-        local = flops / num_parts(signature, self.sizes)
+        seconds = self.signature_seconds(call, signature, traffic, flops)
+        excess = flops / num_parts(signature, self.sizes) - flops / math.prod(self.sizes)
+        return self.call_price(seconds, excess)
+
+    def signature_seconds(
+        self, call: Call, signature: NdSignature, traffic: Sequence[bool], flops: int
+    ) -> float:
+        """Time of one equation on one device; arguments as of `signature_price`."""
+        nbytes = sum(
+            local_type(array, words, self.sizes).nbytes
+            for array, words, counted in zip(
+                (*call.inputs, *call.outputs),
+                (*signature.inputs, *signature.outputs),
+                traffic,
+                strict=True,
+            )
+            if counted
+        )
         dtype = str(call.inputs[0].dtype) if call.inputs else ""
-        even = flops / math.prod(self.sizes)
-        return self.call_price(self.call_seconds(local, dtype, nbytes), local - even)
+        return self.call_seconds(flops / num_parts(signature, self.sizes), dtype, nbytes)
 
     def call_price(self, seconds: float, excess_flops: float) -> float:
         """Price of one equation, in units of the objective.

@@ -6,14 +6,15 @@ bodies; what jax calls `jit`, `remat`, `custom_jvp_call` and the like is laid ou
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from sbp import _compat
-from sbp.algebra import ArrayType, NdSbp, Split
+from sbp.algebra import ArrayType, NdSbp, Split, format_type
 from sbp.errors import SbpError
 
 
@@ -86,16 +87,19 @@ class Traced:
         block: The program; its inputs are the arguments, then the closed-over arrays.
         num_arguments: How many of the inputs are arguments.
         consts: The closed-over arrays.
-        fingerprint: Text of the whole jaxpr, to compare programs by.
     """
 
     block: Block
     num_arguments: int
     consts: tuple[Any, ...]
-    fingerprint: str
 
     def __str__(self) -> str:
-        return self.fingerprint
+        return "\n".join(_print_block(self.block, {}, ""))
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the program, equal in every process that traces the same function."""
+        return hashlib.sha256(str(self).encode()).hexdigest()[:16]
 
 
 def _pin_batched(params: dict[str, Any], dim: int) -> dict[str, Any]:
@@ -106,6 +110,7 @@ def _pin_batched(params: dict[str, Any], dim: int) -> dict[str, Any]:
     return {"words": NdSbp(words)}
 
 
+UNKNOWN = "<unknown>"
 PIN = _compat.identity_primitive("sbp_pin", _pin_batched)
 
 _INLINED = {
@@ -121,10 +126,13 @@ _INLINED = {
     "custom_vjp_call_jaxpr": "fun_jaxpr",
     "custom_lin": "call_jaxpr",
 }
+# fmt: off
 _COLLECTIVES = frozenset(
-    "psum psum2 psum_invariant pmax pmin ppermute all_gather all_gather_invariant all_to_all "
-    "reduce_scatter psum_scatter axis_index pbroadcast pgather ragged_all_to_all pcast".split()
+    ["psum", "psum2", "psum_invariant", "pmax", "pmin", "ppermute", "all_gather", "pcast",
+     "all_gather_invariant", "all_to_all", "reduce_scatter", "psum_scatter", "axis_index",
+     "pbroadcast", "pgather", "ragged_all_to_all"]
 )
+# fmt: on
 
 
 def array_type(aval: Any) -> ArrayType:
@@ -133,17 +141,16 @@ def array_type(aval: Any) -> ArrayType:
     return ArrayType(tuple(aval.shape), aval.dtype)
 
 
-def trace(fn: Callable[..., Sequence[Any]], types: Sequence[ArrayType]) -> Traced:
+def trace(fn: Callable[..., Sequence[Any]], structs: Sequence[jax.ShapeDtypeStruct]) -> Traced:
     """Traces a function of flat arrays.
 
     Args:
         fn: Takes arrays, returns a sequence of arrays.
-        types: Types of the arrays. No shardings: the user's function never sees a mesh.
+        structs: The arrays' shapes and dtypes. No shardings: the function never sees a mesh.
 
     Raises:
         SbpError: The function uses collectives, `shard_map`, or effects that must keep an order.
     """
-    structs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
     try:
         closed = jax.make_jaxpr(fn)(*structs)
     except NameError as error:
@@ -160,14 +167,15 @@ def trace(fn: Callable[..., Sequence[Any]], types: Sequence[ArrayType]) -> Trace
     block = Block(
         arguments + tuple(reader.const_values), outputs, tuple(reader.equations)
     )
-    return Traced(block, len(arguments), tuple(reader.consts), str(closed))
+    return Traced(block, len(arguments), tuple(reader.consts))
 
 
 class _Reader:
     """Reads one jaxpr into equations; nested calls go into the same list."""
 
-    def __init__(self, top: "_Reader | None" = None) -> None:
+    def __init__(self, top: "_Reader | None" = None, source: str = UNKNOWN) -> None:
         self.equations: list[Equation] = []
+        self.source = source
         self.consts: list[Any] = top.consts if top else []
         self.const_values: list[Value] = top.const_values if top else []
 
@@ -199,7 +207,8 @@ class _Reader:
 
     def _read_equation(self, eqn: Any, inputs: tuple[Atom, ...]) -> Sequence[Atom]:
         name = eqn.primitive.name
-        source = _compat.source_line(eqn.source_info)
+        # Library code called by the user's line has no line of the user's own.
+        source = _compat.source_line(eqn.source_info) or self.source
         _refuse(name, eqn, source)
         if name in _INLINED:
             return self._inline(eqn, inputs, source)
@@ -211,7 +220,8 @@ class _Reader:
         else:
             self.equations.append(
                 Equation(
-                    name, inputs, outputs, _params(eqn), source, self._bodies(eqn), eqn,
+                    name, inputs, outputs, _params(eqn), source,
+                    self._bodies(eqn, source), eqn,
                     bool(eqn.effects) and not name_is_control(name),
                 )
             )  # fmt: skip
@@ -229,21 +239,24 @@ class _Reader:
             inputs = tuple(renamed[x] if isinstance(x, Value) else x for x in inputs)
         env: dict[Any, Atom] = dict(zip(jaxpr.invars, inputs, strict=True))
         env.update(self.close_over(jaxpr.constvars, consts))
-        return self.read_equations(jaxpr, env)
+        outer, self.source = self.source, source
+        results = self.read_equations(jaxpr, env)
+        self.source = outer
+        return results
 
-    def _bodies(self, eqn: Any) -> tuple[Block, ...]:
+    def _bodies(self, eqn: Any, source: str) -> tuple[Block, ...]:
         name, params = eqn.primitive.name, eqn.params
         if name == "scan":
-            return (self._body(_compat.scan_of(params).body),)
-        if name == "while":
-            return (self._body(params["cond_jaxpr"]), self._body(params["body_jaxpr"]))
-        if name == "cond":
-            return tuple(map(self._body, params["branches"]))
-        return ()
+            bodies = [_compat.scan_of(params).body]
+        elif name == "while":
+            bodies = [params["cond_jaxpr"], params["body_jaxpr"]]
+        else:
+            bodies = list(params["branches"]) if name == "cond" else []
+        return tuple(self._body(body, source) for body in bodies)
 
-    def _body(self, closed: Any) -> Block:
+    def _body(self, closed: Any, source: str) -> Block:
         jaxpr, consts = _compat.open_jaxpr(closed)
-        inner = _Reader(self)
+        inner = _Reader(self, source)
         inputs = tuple(Value(array_type(var.aval)) for var in jaxpr.invars)
         env: dict[Any, Atom] = dict(zip(jaxpr.invars, inputs, strict=True))
         env.update(self.close_over(jaxpr.constvars, consts))
@@ -300,6 +313,31 @@ def _collective_error(name: str, where: str) -> SbpError:
     )
 
 
-def as_array(constant: Constant) -> np.ndarray[Any, Any]:
-    """A constant as a numpy array of its own dtype."""
-    return np.asarray(constant.value, constant.type.dtype)
+def _print_block(block: Block, names: dict[Value, str], indent: str) -> Iterator[str]:
+    def name(atom: Atom) -> str:
+        if isinstance(atom, Constant):
+            return f"{atom.value}:{format_type(atom.type)}"
+        return names.setdefault(atom, f"v{len(names)}")
+
+    def typed(values: Sequence[Value]) -> str:
+        return " ".join(f"{name(value)}:{format_type(value.type)}" for value in values)
+
+    yield f"{indent}in {typed(block.inputs)}"
+    for equation in block.equations:
+        shown = sorted(
+            (key, _ADDRESS.sub("", str(value)))
+            for key, value in equation.params.items()
+            if not equation.bodies
+        )
+        params = f"[{', '.join(f'{key}={value}' for key, value in shown)}]" if shown else ""
+        if equation.name == "scan":
+            scan = equation.params["scan"]
+            params = f"[length={scan.length}, reverse={scan.reverse}]"
+        operands = " ".join(map(name, equation.inputs))
+        yield f"{indent}{typed(equation.outputs)} = {equation.name}{params} {operands}"
+        for body in equation.bodies:
+            yield from _print_block(body, names, indent + "  ")
+    yield f"{indent}out {' '.join(map(name, block.outputs))}"
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")

@@ -31,7 +31,7 @@ from sbp.graph.domains import (
 )
 from sbp.graph.flow import Flow, analyse, carry_range
 from sbp.rules import find_rule
-from sbp.tracing import Atom, Block, Constant, Equation, Traced, Value
+from sbp.tracing import Atom, Block, Equation, Traced, Value
 
 Shift = Callable[[Words], Words]
 
@@ -94,6 +94,15 @@ class Graph:
     flow: Flow = field(default_factory=Flow)
     notes: list[str] = field(default_factory=list)
 
+    def total_flops(self) -> int:
+        """Operations of the one-device program in one call."""
+        total = 0
+        for node in self.nodes:
+            rule = find_rule(node.call.primitive) if node.call else None
+            if rule and node.call:
+                total += rule.flops(node.call) * node.count
+        return total
+
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
@@ -114,15 +123,25 @@ class Boundary:
     ties: Mapping[int, int] = field(default_factory=dict)
 
 
-def build_graph(traced: Traced, mesh: Mesh, costs: CostModel, boundary: Boundary) -> Graph:
+def build_graph(
+    traced: Traced, mesh: Mesh, costs: CostModel, boundary: Boundary,
+    reduce_dtype: str | None = None,
+) -> Graph:  # fmt: skip
     """Builds the graph of a program.
+
+    Args:
+        traced: The program.
+        mesh: The mesh.
+        costs: Prices.
+        boundary: Pins and ties.
+        reduce_dtype: A dtype in which partial sums may be added before the program narrows to it.
 
     Raises:
         SignatureError: A pin does not fit its value.
         PlanError: Pins contradict each other.
     """
     graph = Graph(mesh, flow=analyse(traced.block))
-    builder = _Builder(graph, costs)
+    builder = _Builder(graph, costs, reduce_dtype)
     block = traced.block
     arguments = zip(
         block.inputs, boundary.argument_words, boundary.argument_paths, strict=False
@@ -171,9 +190,10 @@ def _merge(first: NdSbp | None, second: NdSbp | None, argument: str, result: str
 
 
 class _Builder:
-    def __init__(self, graph: Graph, costs: CostModel) -> None:
+    def __init__(self, graph: Graph, costs: CostModel, reduce_dtype: str | None) -> None:
         self.graph = graph
         self.costs = costs
+        self.reduce_dtype = reduce_dtype
         self.domains: dict[Any, Domain] = {}
         self.operand_words: dict[tuple[int, str, int], tuple[Words, ...]] = {}
         self.call_costs: dict[Any, NDArray[np.float64]] = {}
@@ -216,7 +236,7 @@ class _Builder:
                     for k, (atom, value) in enumerate(
                         zip(equation.inputs, equation.outputs, strict=True)
                     ):
-                        self.pass_through(equation, "barrier", k, atom, (value,), count)
+                        self.pass_through(equation, "barrier", k, atom, {value: count}, count)
                 case _:
                     self.read_call(equation, count)
 
@@ -235,7 +255,7 @@ class _Builder:
             self.domains[key] = (
                 Domain((whole,), np.zeros((1, len(self.whole)), np.intp))
                 if equation.has_effects
-                else call_domain(call, self.graph.mesh)
+                else call_domain(call, self.graph.mesh, self.reduce_dtype)
             )
         domain = self.domains[key]
         costs = self.call_cost(equation, call, domain, key) * count
@@ -257,28 +277,38 @@ class _Builder:
     def call_cost(
         self, equation: Equation, call: Call, domain: Domain, key: Any
     ) -> NDArray[np.float64]:
-        flow = self.graph.flow
-        reads = tuple(isinstance(a, Value) and a not in flow.fused for a in equation.inputs)
-        writes = tuple(value in flow.stored for value in equation.outputs)
-        if (key, reads, writes) not in self.call_costs:
+        traffic = self.graph.flow.memory_traffic(equation)
+        if (key, traffic) not in self.call_costs:
             price = [
-                self.costs.signature_price(call, signature, reads, writes, contraction_flops(call))
+                self.costs.signature_price(call, signature, traffic, contraction_flops(call))
                 for signature in domain.labels
             ]
-            self.call_costs[key, reads, writes] = np.array(price, np.float64)
-        return self.call_costs[key, reads, writes]
+            self.call_costs[key, traffic] = np.array(price, np.float64)
+        return self.call_costs[key, traffic]
 
     def pass_through(
-        self, equation: Equation, role: str, position: int, atom: Atom, values: Sequence[Value],
-        count: int, outer: Shift | None = None, pinned: NdSbp | None = None,
+        self, equation: Equation, role: str, position: int, atom: Atom,
+        values: Mapping[Value, int], count: int, *, outer: Shift | None = None,
+        pinned: NdSbp | None = None,
     ) -> int:  # fmt: skip
-        """A node that only hands a value on; `outer` gives the words on the reading side."""
-        inner = values[0]
-        words = allowed_words(inner.type, self.graph.mesh, pinned, partial=True)
+        """A node that only hands a value on.
+
+        Args:
+            equation: Where it stands.
+            role: What it is there.
+            position: Which one of its role.
+            atom: What it reads.
+            values: What it writes, and how many times each.
+            count: How many times it reads.
+            outer: The words on the reading side, from those on the writing side.
+            pinned: Words that must hold.
+        """
+        (array, *_) = (value.type for value in values)
+        words = allowed_words(array, self.graph.mesh, pinned, partial=True)
         node = self.value_node(role, equation.source, words, count, (equation, role, position))
         self.read(atom, node, [outer(w) for w in words] if outer else words, count)
-        for value in values:
-            self.write(value, node, words, count)
+        for value, times in values.items():
+            self.write(value, node, words, times)
         return node
 
     def read_pin(self, equation: Equation, count: int) -> None:
@@ -286,7 +316,7 @@ class _Builder:
         words = check_words(
             equation.params["words"], value.type, self.graph.mesh, equation.source, what="pin"
         )
-        self.pass_through(equation, "pin", 0, atom, (value,), count, pinned=words)
+        self.pass_through(equation, "pin", 0, atom, {value: count}, count, pinned=words)
 
     def read_scan(self, equation: Equation, count: int) -> None:
         scan, body = equation.params["scan"], equation.bodies[0]
@@ -295,15 +325,15 @@ class _Builder:
         carries: list[int] = []
         for k, (atom, inner) in enumerate(zip(equation.inputs, body.inputs, strict=True)):
             if k < start:
-                self.pass_through(equation, "const", k, atom, (inner,), count)
+                self.pass_through(equation, "const", k, atom, {inner: trips}, count)
             elif k < stop:
-                values = (inner, equation.outputs[k - start])
+                values = {inner: trips, equation.outputs[k - start]: count}
                 carries.append(
                     self.pass_through(equation, "carry", k - start, atom, values, count)
                 )
             else:
                 self.pass_through(
-                    equation, "slice", k - stop, atom, (inner,), count, outer=stacked
+                    equation, "slice", k - stop, atom, {inner: trips}, count, outer=stacked
                 )
         self.read_block(body, trips)
         num_carry = stop - start
@@ -326,12 +356,13 @@ class _Builder:
             self.graph.notes.append(note)
         inputs = equation.inputs
         for k, inner in enumerate(condition.inputs[:num_cond]):
-            self.pass_through(equation, "cond_const", k, inputs[k], (inner,), count)
+            self.pass_through(equation, "cond_const", k, inputs[k], {inner: count}, count)
         for k, inner in enumerate(body.inputs[:num_body]):
-            self.pass_through(equation, "body_const", k, inputs[num_cond + k], (inner,), count)
+            self.pass_through(equation, "body_const", k, inputs[num_cond + k], {inner: count}, count)
         carries: list[int] = []
         for k, value in enumerate(equation.outputs):
-            values = (condition.inputs[num_cond + k], body.inputs[num_body + k], value)
+            written = (condition.inputs[num_cond + k], body.inputs[num_body + k], value)
+            values = dict.fromkeys(written, count)
             atom = inputs[num_cond + num_body + k]
             carries.append(self.pass_through(equation, "carry", k, atom, values, count))
         self.read_block(condition, count)
@@ -343,7 +374,7 @@ class _Builder:
     def read_cond(self, equation: Equation, count: int) -> None:
         self.read_whole(equation, "predicate", equation.inputs[0], count)
         for k, atom in enumerate(equation.inputs[1:]):
-            values = tuple(branch.inputs[k] for branch in equation.bodies)
+            values = dict.fromkeys((branch.inputs[k] for branch in equation.bodies), count)
             self.pass_through(equation, "operand", k, atom, values, count)
         for branch in equation.bodies:
             self.read_block(branch, count)
@@ -382,7 +413,3 @@ def contraction_flops(call: Call) -> int:
         return 0
     return rule.flops(call)
 
-
-def is_constant(atom: Atom) -> bool:
-    """Whether an operand is written into the program."""
-    return isinstance(atom, Constant)

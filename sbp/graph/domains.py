@@ -4,7 +4,7 @@ Comes in: types, the mesh, pins. Goes out: domains, with the part that each choi
 axis. Equal calls share one domain, so that planning does not grow with what is equal.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sbp.algebra import ArrayType, B, NdSbp, Partial, Split, Words, format_type, local_shape
 from sbp.boxing import legal_words
 from sbp.errors import SignatureError
-from sbp.factors import Call, NdSignature, nd_signatures
+from sbp.factors import Call, NdSignature, Signature, is_inexact, linear, nd_signatures
 from sbp.rules import find_rule
 
 
@@ -62,8 +62,14 @@ def number_parts(parts: Sequence[Sequence[Hashable]], num_axes: int) -> NDArray[
     return aspects
 
 
-def call_domain(call: Call, mesh: Mesh) -> Domain:
-    """The signatures of a call; one alone, all-B, where the primitive has no rule."""
+def call_domain(call: Call, mesh: Mesh, reduce_dtype: str | None = None) -> Domain:
+    """The signatures of a call; one alone, all-B, where the primitive has no rule.
+
+    Args:
+        call: The logical call.
+        mesh: The mesh.
+        reduce_dtype: A float dtype to which partial sums may be narrowed before they are added.
+    """
     rule = find_rule(call.primitive)
     if rule is None:
         whole = (B,) * len(mesh.sizes)
@@ -71,10 +77,25 @@ def call_domain(call: Call, mesh: Mesh) -> Domain:
             NdSignature((whole,) * len(call.inputs), (whole,) * len(call.outputs)),
         )
     else:
-        found = nd_signatures(call, mesh.sizes, rule.signatures, rule.localize)
+        rules = rule.signatures
+        if reduce_dtype and _narrows_to(call, reduce_dtype):
+
+            def rules(call: Call) -> Iterator[Signature]:
+                yield from rule.signatures(call)
+                yield from linear(call, 0)
+
+        found = nd_signatures(call, mesh.sizes, rules, rule.localize)
         labels = tuple(s for s in found if not any(map(_mixed, (*s.inputs, *s.outputs))))
     axes = range(len(mesh.sizes))
     return Domain(labels, number_parts([[s.axis(k) for k in axes] for s in labels], len(axes)))
+
+
+def _narrows_to(call: Call, dtype: str) -> bool:
+    return (
+        call.primitive == "convert_element_type"
+        and is_inexact(call.inputs[0])
+        and str(call.outputs[0].dtype) == dtype
+    )
 
 
 def _mixed(words: Words) -> bool:

@@ -25,6 +25,11 @@ class Flow:
     stored: set[Value] = field(default_factory=set)
     bucketed: set[Value] = field(default_factory=set)
 
+    def memory_traffic(self, equation: Equation) -> tuple[bool, ...]:
+        """Which operands, then which results, of an equation go through memory."""
+        reads = (isinstance(a, Value) and a not in self.fused for a in equation.inputs)
+        return (*reads, *(value in self.stored for value in equation.outputs))
+
 
 def is_fusible(equation: Equation) -> bool:
     """Whether an equation reads and writes memory only at the ends of a fused chain."""

@@ -1,0 +1,151 @@
+"""Signatures of whole functions: found by asking the rules, proved by the numpy oracle.
+
+Comes in: a pure function and arrays. Goes out: the words under which it needs no communication.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from sbp import reference
+from sbp.algebra import B, NdSbp, P, Split, Word, parse_word
+from sbp.api.preparation import struct_of
+from sbp.cost_model import CostModel
+from sbp.errors import SbpError, SignatureError
+from sbp.factors import Signature
+from sbp.graph import Boundary, Mesh, build_graph
+from sbp.hardware import CPU
+from sbp.search import Problem, solve_optimally
+from sbp.tracing import trace
+
+MAX_COMBINATIONS = 4096
+
+
+def signatures(fn: Callable[..., Any], *args: Any, num_devices: int = 2) -> tuple[Signature, ...]:
+    """The signatures of a function on one axis: no array inside changes its words.
+
+    Args:
+        fn: A pure function of arrays.
+        *args: Arrays or structs, one each argument.
+        num_devices: Size of the axis.
+
+    Raises:
+        SbpError: The function has too many arguments to try all words.
+    """
+    structs = [struct_of(x) for x in args]
+    traced = trace(lambda *xs: jax.tree.leaves(fn(*xs)), structs)
+    mesh = Mesh(("axis",), (num_devices,))
+    outputs = traced.block.outputs
+    choices = [_choices(s.shape, num_devices) for s in (*structs, *(a.type for a in outputs))]
+    if math.prod(map(len, choices)) > MAX_COMBINATIONS:
+        raise SbpError(
+            f"{math.prod(map(len, choices))} combinations of words are too many to try",
+            why=f"At most {MAX_COMBINATIONS} are tried.",
+            how="ask for a part of the function",
+        )
+    found = []
+    for combination in itertools.product(*choices):
+        ends = [NdSbp(axis=word) for word in combination]
+        boundary = Boundary(
+            tuple(f"argument {k}" for k in range(len(structs))),
+            tuple(f"result {k}" for k in range(len(outputs))),
+            tuple(ends[: len(structs)]), tuple(ends[len(structs) :]),
+        )  # fmt: skip
+        graph = build_graph(traced, mesh, CostModel(CPU, mesh.sizes), boundary)
+        if _holds_without_boxing(graph):
+            found.append(Signature(combination[: len(structs)], combination[len(structs) :]))
+    return tuple(found)
+
+
+def _choices(shape: Sequence[int], size: int) -> list[Word]:
+    return [Split(d) for d, n in enumerate(shape) if n and n % size == 0] + [B, P]
+
+
+def _holds_without_boxing(graph: Any) -> bool:
+    costs = [np.zeros(len(node.domain.labels)) for node in graph.nodes]
+    edges: dict[tuple[int, int], Any] = {}
+    for value, readers in graph.readers.items():
+        writer = graph.writers[value]
+        for reader in readers:
+            same = np.array([[a == b for b in reader.words] for a in writer.words])
+            matrix = np.where(same, 0.0, np.inf)
+            u, v = writer.node, reader.node
+            if u == v:
+                costs[u] = costs[u] + np.diagonal(matrix)
+            elif u < v:
+                edges[u, v] = edges.get((u, v), 0.0) + matrix
+            else:
+                edges[v, u] = edges.get((v, u), 0.0) + matrix.T
+    aspects = [node.domain.aspects for node in graph.nodes]
+    return solve_optimally(Problem(tuple(costs), edges), aspects) is not None
+
+
+def verify_signature(
+    fn: Callable[..., Any], signature: Signature | str, *args: Any, num_devices: int = 2
+) -> None:
+    """Proves a signature on these arrays: running `fn` on local arrays gives the logical result.
+
+    Args:
+        fn: A pure function of arrays.
+        signature: A signature, or its text `S(0), B -> S(0)`.
+        *args: Arrays; small integers make the comparison exact.
+        num_devices: Size of the axis.
+
+    Raises:
+        SignatureError: The signature is wrong, does not fit the arrays, or cannot be read.
+    """
+    claim = _parse(signature) if isinstance(signature, str) else signature
+    expected = [np.asarray(x) for x in jax.tree.leaves(fn(*args))]
+    if (len(claim.inputs), len(claim.outputs)) != (len(args), len(expected)):
+        raise SignatureError(
+            f"signature '{claim}' has {len(claim.inputs)} operands and {len(claim.outputs)} results",
+            why=f"The function has {len(args)} and {len(expected)}.",
+            how="name a word for each",
+        )
+    mesh = {"axis": num_devices}
+    rng = np.random.default_rng(0)
+    scattered = [
+        reference.scatter(np.asarray(x), NdSbp(axis=word), mesh, rng)
+        for x, word in zip(args, claim.inputs, strict=True)
+    ]
+    results = [
+        [np.asarray(y) for y in jax.tree.leaves(fn(*(parts[k] for parts in scattered)))]
+        for k in range(num_devices)
+    ]
+    for position, (word, logical) in enumerate(zip(claim.outputs, expected, strict=True)):
+        parts = np.empty(num_devices, object)
+        for k in range(num_devices):
+            parts[k] = results[k][position]
+        _compare(claim, position, word, parts, logical, mesh)
+
+
+def _compare(
+    claim: Signature, position: int, word: Word, parts: Any, logical: Any, mesh: dict[str, int]
+) -> None:
+    try:
+        got = reference.gather(parts, NdSbp(axis=word), mesh)
+    except SbpError as error:
+        got, reason = None, error.what
+    else:
+        reason = f"on devices it gives {got}, the function gives {logical}"
+    exact = not np.issubdtype(logical.dtype, np.inexact)
+    if got is None or got.shape != logical.shape or not (
+        np.array_equal(got, logical) if exact
+        else np.allclose(got, logical, rtol=1e-5, atol=1e-6, equal_nan=True)
+    ):  # fmt: skip
+        raise SignatureError(
+            f"signature '{claim}' is wrong for result {position}",
+            why=reason,
+            how="claim only what sbp.signatures(fn, *args) lists",
+        )
+
+
+def _parse(text: str) -> Signature:
+    sides = text.split("->")
+    if len(sides) != 2:
+        raise SignatureError(f"cannot read signature {text!r}", how="write 'S(0), B -> S(0)'")
+    return Signature(*(tuple(parse_word(w) for w in side.split(",") if w.strip()) for side in sides))

@@ -1,0 +1,75 @@
+"""`pin`: words for a value inside a function.
+
+Comes in: an array in a user's function. Goes out: the same array; while sbp traces the function the
+plan keeps the words, under plain `jax.jit` with a mesh set they become a sharding constraint.
+"""
+
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, PartitionSpec
+
+from sbp import _compat
+from sbp.algebra import NdSbp, Partial, Split, Word
+from sbp.errors import SignatureError
+from sbp.lowering.specs import spec_of
+from sbp.tracing import PIN
+
+
+def pin(x: Any, words: NdSbp | str | None = None, /, **by_axis: Word | str) -> Any:
+    """Keeps the words of a value on the axes that are named; other axes stay free.
+
+    Args:
+        x: An array in a function.
+        words: Words as `NdSbp` or text.
+        **by_axis: Words by axis name: `pin(x, dp=sbp.S(0))`.
+
+    Returns:
+        The array. Outside a plan and without a mesh this is the identity.
+
+    Raises:
+        SignatureError: A dim does not exist.
+    """
+    asked = NdSbp.parse(words) if isinstance(words, str) else (words or NdSbp())
+    named = {
+        axis: NdSbp.parse(f"{axis}: {word}")[axis] if isinstance(word, str) else word
+        for axis, word in by_axis.items()
+    }
+    ndim = len(jax.typeof(x).shape)
+    request = NdSbp({axis: _counted(w, ndim, axis) for axis, w in NdSbp(asked, **named).items()})
+    if not request:
+        return x
+    pinned: Any = PIN.bind(x, words=request)
+    mesh = _compat.current_abstract_mesh()
+    return pinned if mesh.empty else _constrain(pinned, request, mesh)
+
+
+def _counted(word: Word, ndim: int, axis: str) -> Word:
+    if not isinstance(word, Split):
+        return word
+    if not -ndim <= word.dim < ndim:
+        raise SignatureError(
+            f"pin '{axis}: {word}' splits a dim that does not exist",
+            why=f"The array has {ndim} dims.",
+            how=f"pin a dim from 0 to {ndim - 1}" if ndim else f"pin '{axis}: B'",
+        )
+    return Split(word.dim % ndim)
+
+
+def _constrain(x: Any, words: NdSbp, mesh: Any) -> Any:
+    """The pin under plain jax: a constraint on Auto axes, a reshard on Explicit ones."""
+    known = {axis: word for axis, word in words.items() if axis in mesh.axis_names}
+    ordered = [axis for axis in mesh.axis_names if axis in known]
+    explicit = [
+        axis for axis, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
+        if kind == AxisType.Explicit
+    ]  # fmt: skip
+    if not ordered or any(isinstance(word, Partial) for word in known.values()):
+        return x
+    ndim = len(jax.typeof(x).shape)
+    spec = spec_of(ordered, tuple(known[axis] for axis in ordered), ndim)
+    if explicit:
+        return jax.sharding.reshard(x, spec)
+    # Axes that are not pinned stay XLA's choice.
+    open_dims = [PartitionSpec.UNCONSTRAINED if entry is None else entry for entry in spec]
+    return jax.lax.with_sharding_constraint(x, PartitionSpec(*open_dims))

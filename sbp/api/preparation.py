@@ -1,0 +1,282 @@
+"""One function, one set of shapes: traced, planned, and ready to be lowered on any axis types.
+
+Comes in: a function, options, types of the arguments. Goes out: `Prepared`.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding
+
+from sbp.algebra import NdSbp, Partial
+from sbp.api.options import Options, parameter_names
+from sbp.api.requests import leaf_paths, spread
+from sbp.api.ties import find_ties
+from sbp.errors import PlanError, SignatureError
+from sbp.graph import Boundary
+from sbp.lowering.auto import lower_automatically
+from sbp.lowering.manual import lower_manually
+from sbp.lowering.specs import spec_of
+from sbp.plan import Plan, make_plan
+from sbp.plan.assignment import Assignment
+from sbp.tracing import Traced, trace
+
+_LOG = logging.getLogger("sbp")
+
+
+def struct_of(leaf: Any) -> jax.ShapeDtypeStruct:
+    """Shape, dtype and weak type of an argument leaf, whatever holds it."""
+    if not isinstance(leaf, jax.ShapeDtypeStruct):
+        leaf = jax.typeof(leaf)
+    return jax.ShapeDtypeStruct(
+        leaf.shape, leaf.dtype, weak_type=bool(getattr(leaf, "weak_type", False))
+    )
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Prepared:
+    """A planned function.
+
+    Attributes:
+        flat: The user's function on flat arrays.
+        traced: The program.
+        plan: Its plan.
+        assignment: The plan's choices.
+        in_tree: Structure of the list of arguments that are not static.
+        out_tree: Structure of the result.
+        structs: Types of the argument leaves.
+        paths: Their paths.
+        static: Positions of static arguments.
+        lowering: Which lowering to use.
+    """
+
+    flat: Callable[..., Sequence[Any]]
+    traced: Traced
+    plan: Plan
+    assignment: Assignment
+    in_tree: Any
+    out_tree: Any
+    structs: tuple[jax.ShapeDtypeStruct, ...]
+    paths: tuple[str, ...]
+    static: tuple[int, ...]
+    lowering: str
+    _planned: dict[Any, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def has_partial_boundary(self) -> bool:
+        """Whether an argument or result is partial."""
+        ends = (*self.plan.arguments, *self.plan.results)
+        return any(isinstance(word, Partial) for _, words in ends for word in words.values())
+
+    def leaves(self, args: Sequence[Any]) -> list[Any]:
+        """Leaves of the arguments that are not static."""
+        return jax.tree.leaves([x for k, x in enumerate(args) if k not in self.static])
+
+    def with_leaves(self, args: Sequence[Any], leaves: Sequence[Any]) -> tuple[Any, ...]:
+        """The arguments with other leaves."""
+        dynamic = iter(self.in_tree.unflatten(leaves))
+        return tuple(x if k in self.static else next(dynamic) for k, x in enumerate(args))
+
+    def leaf_shardings(self, mesh: Mesh) -> list[NamedSharding]:
+        """Where each argument leaf lies."""
+        return [
+            NamedSharding(mesh, spec_of(mesh.axis_names, words.on(mesh.axis_names), len(s.shape)))
+            for (_, words), s in zip(self.plan.arguments, self.structs, strict=True)
+        ]
+
+    def in_shardings(self, mesh: Mesh) -> tuple[Any, ...]:
+        """Where the arguments that are not static lie, as trees."""
+        return tuple(self.in_tree.unflatten(self.leaf_shardings(mesh)))
+
+    def out_shardings(self, mesh: Mesh) -> Any:
+        """Where the results lie, as a tree."""
+        return self.out_tree.unflatten(self._result_shardings(mesh))
+
+    def _result_shardings(self, mesh: Mesh) -> list[NamedSharding]:
+        atoms = self.traced.block.outputs
+        return [
+            NamedSharding(mesh, spec_of(mesh.axis_names, words.on(mesh.axis_names), a.type.ndim))
+            for (_, words), a in zip(self.plan.results, atoms, strict=True)
+        ]
+
+    def argument_like(self, tree: Any) -> int | None:
+        """Position of the argument with this structure, these shapes and dtypes."""
+        leaves, structure = jax.tree.flatten(tree)
+        wanted = [(x.shape, x.dtype) for x in leaves]
+        start = 0
+        for position, child in enumerate(self.in_tree.children()):
+            stop = start + child.num_leaves
+            if child == structure and wanted == [
+                (s.shape, s.dtype) for s in self.structs[start:stop]
+            ]:
+                return position
+            start = stop
+        return None
+
+    def run(self, args: Sequence[Any], mesh: Mesh) -> Any:
+        """Applies the planned program; called while jax traces the step."""
+        if mesh.axis_types not in self._planned:
+            self._planned[mesh.axis_types] = self._differentiable(self._lower(mesh))
+        results = self._planned[mesh.axis_types](*self.leaves(args))
+        return self.out_tree.unflatten(results)
+
+    def _lower(self, mesh: Mesh) -> Callable[..., Sequence[Any]]:
+        if self.lowering == "auto":
+            return _on_auto_axes(
+                lambda m: lower_automatically(self.traced, self.assignment, m),
+                mesh, self._result_shardings(mesh),
+            )  # fmt: skip
+        closures = [
+            spec_of(mesh.axis_names, self.assignment.label(None, "closure", k), value.type.ndim)
+            for k, value in enumerate(self.traced.block.inputs[self.traced.num_arguments :])
+        ]
+        in_specs = [s.spec for s in self.leaf_shardings(mesh)]
+        program = lower_manually(
+            self.traced, self.assignment, mesh, [*in_specs, *closures],
+            [s.spec for s in self._result_shardings(mesh)],
+        )  # fmt: skip
+        if AxisType.Explicit not in mesh.axis_types:
+            return program
+
+        def resharded(*arguments: Any) -> Sequence[Any]:
+            shardings = self.leaf_shardings(mesh)
+            moved = [
+                jax.sharding.reshard(x, s) for x, s in zip(arguments, shardings, strict=True)
+            ]
+            return program(*moved)
+
+        return resharded
+
+    def _differentiable(self, program: Callable[..., Sequence[Any]]) -> Callable[..., Any]:
+        """The program, differentiated from outside as the user's own function.
+
+        A derivative of the lowered program would have to derive its collectives and the user's
+        custom rules anew; the function itself has them right.
+        """
+
+        @jax.custom_jvp
+        def planned(*arguments: Any) -> tuple[Any, ...]:
+            return tuple(program(*arguments))
+
+        @planned.defjvp
+        def _(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+            _LOG.warning(
+                "%s: differentiated from outside; the derivative is right but not planned. "
+                "Parallelize the function that takes the gradient.", self.plan.name,
+            )  # fmt: skip
+            return jax.jvp(lambda *xs: tuple(self.flat(*xs)), tuple(primals), tuple(tangents))
+
+        return planned
+
+
+def _on_auto_axes(
+    lower: Callable[[Mesh], Callable[..., Sequence[Any]]], mesh: Mesh,
+    results: Sequence[NamedSharding],
+) -> Callable[..., Sequence[Any]]:  # fmt: skip
+    if AxisType.Explicit not in mesh.axis_types:
+        return lower(mesh)
+    auto = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+    program = lower(auto)
+    specs = tuple(s.spec for s in results)
+    return jax.sharding.auto_axes(lambda *xs: tuple(program(*xs)), out_sharding=specs)
+
+
+def prepare(
+    fn: Callable[..., Any], options: Options, args: Sequence[Any], in_tree: Any,
+    structs: tuple[jax.ShapeDtypeStruct, ...], static: Mapping[int, Any], first: Prepared | None,
+) -> Prepared:  # fmt: skip
+    """Traces and plans a function for one set of shapes.
+
+    Args:
+        fn: The user's function.
+        options: What is asked.
+        args: The arguments, for their number.
+        in_tree: Structure of the list of those that are not static.
+        structs: Types of their leaves.
+        static: Static arguments by position.
+        first: What fixed the words at the ends before, if anything did.
+    """
+    out_trees: list[Any] = []
+
+    def flat(*leaves: Any) -> Sequence[Any]:
+        dynamic = iter(in_tree.unflatten(leaves))
+        full = [static[k] if k in static else next(dynamic) for k in range(len(args))]
+        results, out_tree = jax.tree.flatten(fn(*full))
+        out_trees.append(out_tree)
+        return results
+
+    traced = trace(flat, structs)
+    out_tree = out_trees[-1]
+    names = parameter_names(fn)
+    named = [
+        names[k] if k < len(names) else f"arg{k}" for k in range(len(args)) if k not in static
+    ]
+    trees = dict(zip(named, in_tree.unflatten(structs), strict=True))
+    outputs = [jax.ShapeDtypeStruct(a.type.shape, a.type.dtype) for a in traced.block.outputs]
+    boundary = _boundary(options, trees, out_tree.unflatten(outputs), in_tree, out_tree, first)
+    _check_ends(options, boundary)
+    name = getattr(fn, "__name__", type(fn).__name__)
+    plan, assignment = make_plan(
+        name, traced, options.axes, options.costs, boundary, options.conditions, options.saved
+    )
+    plan = dataclasses.replace(plan, in_tree=in_tree, out_tree=out_tree)
+    return Prepared(
+        flat, traced, plan, assignment, in_tree, out_tree, structs,
+        boundary.argument_paths, tuple(static), options.lowering,
+    )  # fmt: skip
+
+
+def _boundary(
+    options: Options, trees: Mapping[str, Any], results: Any, in_tree: Any, out_tree: Any,
+    first: Prepared | None,
+) -> Boundary:  # fmt: skip
+    arguments = leaf_paths(trees)
+    outputs = leaf_paths({"": results})
+    ties = find_ties(options, trees, results, arguments, outputs)
+    if first is None:
+        in_words = spread(options.in_sbp, trees, options.mesh, "in_sbp")
+        out_words = spread(options.out_sbp, {"": results}, options.mesh, "out_sbp")
+    elif (first.in_tree, first.out_tree) != (in_tree, out_tree):
+        raise PlanError(
+            f"{first.plan.name} is called with another structure than it was planned for",
+            why=f"First: {first.in_tree}\nNow:   {in_tree}",
+            how="parallelize the function again for the new structure",
+        )
+    else:
+        in_words = tuple(words for _, words in first.plan.arguments)
+        out_words = tuple(words for _, words in first.plan.results)
+    return Boundary(tuple(arguments), tuple(outputs), in_words, out_words, ties)
+
+
+def _check_ends(options: Options, boundary: Boundary) -> None:
+    ends = [("in_sbp", path, words) for path, words in
+            zip(boundary.argument_paths, boundary.argument_words, strict=True)]  # fmt: skip
+    ends += [("out_sbp", path, words) for path, words in
+             zip(boundary.result_paths, boundary.result_words, strict=True)]  # fmt: skip
+    explicit = all(kind == AxisType.Explicit for kind in options.mesh.axis_types)
+    for what, path, words in ends:
+        _check_end(what, path, words, explicit)
+
+
+def _check_end(what: str, path: str, words: NdSbp | None, explicit: bool) -> None:
+    for axis, word in (words or {}).items():
+        if not isinstance(word, Partial):
+            continue
+        if word.kind != "sum":
+            raise SignatureError(
+                f"{what} '{axis}: {word}' cannot cross the boundary of a step",
+                where=path or "the result",
+                why="jax has arrays of unreduced sums, not of maxima or minima.",
+                how=f"{what} '{axis}: B', or S of a dim",
+            )
+        if not explicit:
+            raise SignatureError(
+                f"{what} '{axis}: P' asks for a partial array on a mesh with Auto axes",
+                where=path or "the result",
+                why="jax's unreduced arrays exist on Explicit axes only.",
+                how=[f"{what} '{axis}: B', or S of a dim",
+                     "make the mesh with axis_types=(AxisType.Explicit,) * n"],
+            )  # fmt: skip

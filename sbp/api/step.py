@@ -1,0 +1,300 @@
+"""`parallelize`: a pure function becomes a step that plans itself once and runs on a mesh.
+
+Comes in: a function and options. Goes out: `Step`, called like the function, on global arrays. A
+call of a step is a call of one jitted object; tracing and planning happen when that object is
+traced, and only for shapes not seen before.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding
+
+from sbp import _compat
+from sbp.api.options import (
+    Options,
+    choose,
+    dtype_name,
+    find_cluster,
+    mesh_sizes,
+    parse_nbytes,
+    positions,
+)
+from sbp.api.preparation import Prepared, prepare, struct_of
+from sbp.cost_model import CostModel
+from sbp.errors import PlanError, SbpError
+from sbp.hardware import Cluster
+from sbp.plan import Conditions, Plan
+
+_LOG = logging.getLogger("sbp")
+
+
+def parallelize(
+    fn: Callable[..., Any], *, mesh: Any, in_sbp: Any = None, out_sbp: Any = None,
+    donate_argnums: int | Sequence[int] = (), donate_argnames: str | Sequence[str] = (),
+    static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
+    tie: Mapping[str, str] | str | None = "auto", memory_limit: int | str | None = None,
+    max_nbytes: int | str | None = None, reduce_dtype: Any = None,
+    hardware: Cluster | str | None = None, objective: str = "time", search: str = "optimal",
+    lowering: str = "manual", plan: Plan | None = None,
+) -> "Step":  # fmt: skip
+    """Makes a step that runs a one-device function on a mesh.
+
+    Args:
+        fn: A pure function of trees of arrays.
+        mesh: A `jax.sharding.Mesh`, or an `AbstractMesh` to plan without devices.
+        in_sbp: Words of arguments: by name or path pattern, or a sequence of tree prefixes; what is
+            not named is free.
+        out_sbp: Words of results: one for all, a tree prefix, or path patterns.
+        donate_argnums: Arguments whose memory the results may take.
+        donate_argnames: The same by name.
+        static_argnums: Arguments that are not arrays; a new value plans and compiles anew.
+        static_argnames: The same by name.
+        tie: `auto` gives a result that replaces a donated argument the argument's words; None does
+            not; a mapping from result path to argument path says which.
+        memory_limit: Most memory of a device: bytes, or text such as `80GiB`.
+        max_nbytes: Most bytes a device may send in one call.
+        reduce_dtype: A narrower float dtype in which partial sums may be added where the program
+            narrows to it only after the sum.
+        hardware: The cluster to price for, or its name; that of the mesh's devices by default.
+        objective: `time`, or `bytes`: least bytes sent, without computing anything twice.
+        search: `optimal`, `greedy` or `exhaustive`.
+        lowering: `manual` (shard_map, the plan's collectives only) or `auto` (XLA's partitioner).
+        plan: A plan to run as it is.
+
+    Raises:
+        SbpError: An option cannot be honoured.
+    """
+    sizes = mesh_sizes(mesh)
+    options = Options(
+        mesh, in_sbp, out_sbp,
+        positions(fn, donate_argnums, donate_argnames, "donate"),
+        positions(fn, static_argnums, static_argnames, "static"),
+        tie,
+        Conditions(
+            choose("search", search, ("optimal", "greedy", "exhaustive")),  # type: ignore[arg-type]
+            parse_nbytes("memory_limit", memory_limit),
+            parse_nbytes("max_nbytes", max_nbytes),
+            dtype_name(reduce_dtype),
+        ),
+        CostModel(
+            find_cluster(hardware, mesh), sizes,
+            choose("objective", objective, ("time", "bytes")),  # type: ignore[arg-type]
+        ),
+        choose("lowering", lowering, ("manual", "auto")),
+        plan,
+    )  # fmt: skip
+    return Step(fn, options)
+
+
+class Step:
+    """A function on a mesh: called like the one-device function, on global arrays.
+
+    The first call, or the first `plan`, fixes the words of arguments and results; arrays of other
+    shapes are planned anew with these words at the ends.
+    """
+
+    def __init__(self, fn: Callable[..., Any], options: Options) -> None:
+        """Made by `parallelize`."""
+        self._fn = fn
+        self._options = options
+        self._prepared: dict[Any, Prepared] = {}
+        self._first: Prepared | None = None
+        self._programs: dict[Any, Any] = {}
+        self._told: set[str] = set()
+        self._run: Any = self._first_call
+        self.__name__ = getattr(fn, "__name__", type(fn).__name__)
+        self.__doc__ = fn.__doc__
+        self.__wrapped__ = fn
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the step; see `parallelize`."""
+        if kwargs:
+            args = self._bind(args, kwargs)
+        try:
+            return self._run(*args)
+        except (ValueError, TypeError) as error:
+            return self._retry(args, error)
+
+    def plan(self, *args: Any, **kwargs: Any) -> Plan:
+        """The plan for these arguments.
+
+        Args:
+            *args: Arrays, or anything with shape and dtype such as `jax.ShapeDtypeStruct`.
+            **kwargs: Arguments by name.
+        """
+        return self._prepare(self._bind(args, kwargs)).plan
+
+    def place(self, *args: Any) -> Any:
+        """Puts arguments where the plan wants them.
+
+        Returns:
+            The arguments as global arrays: a tuple, or the one argument alone.
+        """
+        prepared = self._prepare(args)
+        placed = self._put(prepared, args, self._mesh())
+        return placed[0] if len(placed) == 1 else placed
+
+    def init(self, init_fn: Callable[..., Any], *args: Any) -> Any:
+        """Runs `init_fn(*args)` straight into the planned words of an argument.
+
+        Args:
+            init_fn: Returns a tree equal in structure, shapes and dtypes to one of the step's
+                arguments.
+            *args: What it takes.
+
+        Raises:
+            PlanError: There is no plan yet, or no argument is like the result.
+        """
+        made = jax.eval_shape(init_fn, *args)
+        if self._first is None:
+            raise PlanError(
+                f"{self.__name__} has no plan yet, so it is not known where its arguments lie",
+                why="init places the result by the plan, and a plan needs all arguments' shapes.",
+                how=f"first call step.plan(jax.eval_shape({_name(init_fn)}, ...), ...) with the "
+                "other arguments",
+            )
+        mesh = self._mesh()
+        index = self._first.argument_like(made)
+        if index is None:
+            raise PlanError(
+                f"{_name(init_fn)} returns nothing that {self.__name__} takes",
+                why=f"It returns {jax.tree.structure(made)}; no argument has this structure with "
+                "these shapes and dtypes.",
+                how="plan with the shapes that it returns",
+            )
+        shardings = self._first.in_shardings(mesh)[index]
+        return jax.jit(init_fn, out_shardings=shardings)(*args)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """jax's lowered program for these arguments (a `jax.stages.Lowered`)."""
+        args = self._bind(args, kwargs)
+        return self._program(self._prepare(args)).lower(*args)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """The traced one-device program, for printing."""
+        return self._prepare(self._bind(args, kwargs)).traced
+
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        if not kwargs:
+            return tuple(args)
+        bound = inspect.signature(self._fn).bind(*args, **kwargs)
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise SbpError(
+                f"{self.__name__} takes {', '.join(bound.kwargs)} by name only",
+                why="A jitted program with shardings takes arguments by position.",
+                how="let the function take it by position too",
+            )
+        return bound.args
+
+    def _prepare(self, args: Sequence[Any]) -> Prepared:
+        static = tuple((k, args[k]) for k in self._options.static if k < len(args))
+        dynamic = [x for k, x in enumerate(args) if k not in dict(static)]
+        leaves, tree = jax.tree.flatten(dynamic)
+        structs = tuple(map(struct_of, leaves))
+        key = (tree, tuple((s.shape, s.dtype, s.weak_type) for s in structs), static)
+        if key not in self._prepared:
+            self._prepared[key] = prepare(
+                self._fn, self._options, args, tree, structs, dict(static), self._first
+            )
+            self._first = self._first or self._prepared[key]
+        return self._prepared[key]
+
+    def _mesh(self) -> Mesh:
+        """The mesh to run on: the user's devices, with the axis types of the context."""
+        mesh = self._options.mesh
+        if isinstance(mesh, jax.sharding.AbstractMesh):
+            raise PlanError(
+                f"{self.__name__} has an abstract mesh",
+                why="An AbstractMesh has no devices to run on.",
+                how="use step.plan(...), or give a mesh of devices: flowjax.make_mesh(...)",
+            )
+        context = _compat.current_abstract_mesh()
+        if not context.empty:
+            if context.axis_names != mesh.axis_names:
+                raise PlanError(
+                    f"{self.__name__} is for a mesh of axes {mesh.axis_names}, "
+                    f"jax.set_mesh has set {context.axis_names}",
+                    how=["leave the context", "parallelize for the mesh of the context"],
+                )
+            types = context.axis_types
+        elif self._first is not None and self._first.has_partial_boundary:
+            types = mesh.axis_types
+        else:
+            types = (AxisType.Auto,) * len(mesh.axis_names)
+        return Mesh(mesh.devices, mesh.axis_names, axis_types=types)
+
+    def _program(self, prepared: Prepared) -> Any:
+        mesh = self._mesh()
+        if mesh.axis_types not in self._programs:
+            first = self._first or prepared
+
+            def body(*args: Any) -> Any:
+                return self._prepare(args).run(args, mesh)
+
+            body.__name__ = self.__name__
+            self._programs[mesh.axis_types] = jax.jit(
+                body,
+                in_shardings=first.in_shardings(mesh),
+                out_shardings=first.out_shardings(mesh),
+                donate_argnums=self._options.donate,
+                static_argnums=self._options.static,
+            )
+        return self._programs[mesh.axis_types]
+
+    def _first_call(self, *args: Any) -> Any:
+        self._run = self._program(self._prepare(args))
+        return self._run(*args)
+
+    def _retry(self, args: Sequence[Any], error: Exception) -> Any:
+        """Places arguments that lie elsewhere, then runs once more; else the error stands."""
+        if isinstance(error, SbpError) or self._first is None:
+            raise error
+        prepared = self._prepare(args)
+        mesh = self._mesh()
+        program = self._program(prepared)
+        moved = self._misplaced(prepared, args, mesh)
+        if program is self._run and not moved:
+            raise error
+        self._run = program
+        if moved:
+            for path, nbytes in moved:
+                self._tell(path, f"{self.__name__}: moved {path} ({nbytes} bytes) to where the "
+                           "plan wants it; step.place does this ahead of time")  # fmt: skip
+            args = self._put(prepared, args, mesh)
+        return program(*args)
+
+    def _tell(self, key: str, message: str) -> None:
+        if key not in self._told:
+            self._told.add(key)
+            _LOG.warning(message)
+
+    def _misplaced(
+        self, prepared: Prepared, args: Sequence[Any], mesh: Mesh
+    ) -> list[tuple[str, int]]:
+        leaves, shardings = prepared.leaves(args), prepared.leaf_shardings(mesh)
+        return [
+            (path, leaf.nbytes)
+            for path, leaf, sharding in zip(prepared.paths, leaves, shardings, strict=True)
+            if _is_misplaced(leaf, sharding)
+        ]
+
+    def _put(self, prepared: Prepared, args: Sequence[Any], mesh: Mesh) -> tuple[Any, ...]:
+        leaves, shardings = prepared.leaves(args), prepared.leaf_shardings(mesh)
+        return prepared.with_leaves(args, [
+            jax.device_put(leaf, sharding) for leaf, sharding in zip(leaves, shardings, strict=True)
+        ])  # fmt: skip
+
+
+def _is_misplaced(leaf: Any, sharding: NamedSharding) -> bool:
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
+        return False
+    return leaf.committed and leaf.sharding != sharding
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return getattr(fn, "__name__", type(fn).__name__)

@@ -1,0 +1,102 @@
+"""Ties: a result that takes the place of an argument has the argument's words.
+
+Comes in: trees of arguments and results, and what the user says of ties. Goes out: for positions of
+result leaves, positions of argument leaves.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from sbp.api.options import Options
+from sbp.errors import SbpError
+
+
+def find_ties(
+    options: Options, trees: Mapping[str, Any], results: Any, arguments: Sequence[str],
+    outputs: Sequence[str],
+) -> dict[int, int]:  # fmt: skip
+    """Argument leaf by result leaf.
+
+    Args:
+        options: Which arguments are donated, and the `tie` option.
+        trees: Argument trees of structs, by name; static ones left out.
+        results: The result tree of structs.
+        arguments: Paths of the argument leaves.
+        outputs: Paths of the result leaves.
+
+    Raises:
+        SbpError: An explicit tie names a path that is not there, or unequal trees.
+    """
+    if options.tie is None:
+        return {}
+    if options.tie == "auto":
+        return _automatic(options, trees, results)
+    if not isinstance(options.tie, Mapping):
+        raise SbpError(
+            f"tie={options.tie!r} is not an option",
+            how=["tie='auto'", "tie=None", "tie={result path: argument path}"],
+        )
+    ties: dict[int, int] = {}
+    for result, argument in options.tie.items():
+        sources = _below(argument, arguments, "argument")
+        targets = _below(result, outputs, "result")
+        if len(sources) != len(targets):
+            raise SbpError(
+                f"tie {result!r}: {argument!r} joins {len(targets)} leaves with {len(sources)}",
+                why="Tied trees must have the same structure, shapes and dtypes.",
+                how="tie equal trees",
+            )
+        ties.update(zip(targets, sources, strict=True))
+    return ties
+
+
+def _below(path: str, paths: Sequence[str], what: str) -> list[int]:
+    found = [k for k, p in enumerate(paths) if p == path or p.startswith(f"{path}.") or not path]
+    if not found:
+        raise SbpError(
+            f"tie names the {what} {path!r}, which is not there",
+            why=f"The {what}s are {', '.join(paths[:8])}.",
+            how=f"name one of the {what}s, or a subtree of them",
+        )
+    return found
+
+
+def _automatic(options: Options, trees: Mapping[str, Any], results: Any) -> dict[int, int]:
+    ties: dict[int, int] = {}
+    donated = {k - sum(s < k for s in options.static) for k in options.donate}
+    start = 0
+    for position, tree in enumerate(trees.values()):
+        count = len(jax.tree.leaves(tree))
+        if position in donated:
+            for offset, subtree in _subtrees(results, 0):
+                free = all(offset + k not in ties for k in range(count))
+                if free and count and _alike(tree, subtree):
+                    ties.update({offset + k: start + k for k in range(count)})
+                    break
+        start += count
+    return ties
+
+
+def _subtrees(tree: Any, offset: int) -> Iterator[tuple[int, Any]]:
+    """Every subtree with the position of its first leaf, outermost first."""
+    level = [(offset, tree)]
+    while level:
+        yield from level
+        inner = []
+        for start, node in level:
+            children = jax.tree.structure(node).children()
+            leaves, at = jax.tree.leaves(node), 0
+            for child in children:
+                inner.append((start + at, child.unflatten(leaves[at : at + child.num_leaves])))
+                at += child.num_leaves
+        level = inner
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if jax.tree.structure(one) != jax.tree.structure(other):
+        return False
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all((a.shape, a.dtype) == (b.shape, b.dtype) for a, b in pairs)
+

@@ -1,0 +1,224 @@
+"""Evaluating a block under a plan: what both lowerings share.
+
+Comes in: a block, an assignment, arrays. Goes out: the block's results in the words that are asked
+for. `Evaluator` walks equations and rebuilds loops and branches; how an array is brought into other
+words and how a call is run is what `manual` and `auto` fill in.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from sbp import _compat
+from sbp.algebra import Words
+from sbp.graph import stacked
+from sbp.plan.assignment import Assignment
+from sbp.tracing import Atom, Block, Constant, Equation, Value
+
+
+class Scope:
+    """Arrays at hand, by value and words. Those of an enclosing scope can be read, not added to."""
+
+    def __init__(self, outer: "Scope | None" = None) -> None:
+        self._outer = outer
+        self._held: dict[Value, dict[Words, Any]] = {}
+
+    def find(self, value: Value, words: Words) -> Any:
+        """The array of a value in some words, or None."""
+        found = self._held.get(value, {}).get(words)
+        return self._outer.find(value, words) if found is None and self._outer else found
+
+    def hold(self, value: Value, words: Words, array: Any) -> None:
+        """Keeps the array of a value in some words."""
+        self._held.setdefault(value, {})[words] = array
+
+
+class Evaluator(ABC):
+    """Runs blocks under one assignment."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        """Takes the choices to run under."""
+        self.assignment = assignment
+        self.whole = assignment.whole
+
+    @abstractmethod
+    def move(self, array: Any, value: Value, src: Words, dst: Words) -> Any:
+        """The array of a value in other words."""
+
+    @abstractmethod
+    def constant(self, constant: Constant, words: Words) -> Any:
+        """A number written into the program, in some words."""
+
+    @abstractmethod
+    def call(self, equation: Equation, args: Sequence[Any]) -> Sequence[Any]:
+        """Runs one primitive on arrays in the words of its signature."""
+
+    @abstractmethod
+    def effect(self, equation: Equation, args: Sequence[Any]) -> Sequence[Any]:
+        """Runs a primitive with effects once, on whole arrays."""
+
+    @abstractmethod
+    def settle(self, array: Any, value: Value, words: Words) -> Any:
+        """Called on what a loop carries or a pin hands on, once it is in its words."""
+
+    def read(self, scope: Scope, atom: Atom, words: Words) -> Any:
+        """An operand in some words, boxed if it is not at hand."""
+        if isinstance(atom, Constant):
+            return self.constant(atom, words)
+        found = scope.find(atom, words)
+        if found is not None:
+            return found
+        src = self.assignment.source(atom, words)
+        array = scope.find(atom, src)
+        if array is None:
+            written = self.assignment.written(atom)
+            array = self.move(scope.find(atom, written), atom, written, src)
+            scope.hold(atom, src, array)
+        array = self.move(array, atom, src, words)
+        scope.hold(atom, words, array)
+        return array
+
+    def write(self, scope: Scope, value: Value, array: Any) -> None:
+        """Keeps a result in the words in which it is written."""
+        scope.hold(value, self.assignment.written(value), array)
+
+    def run(
+        self, block: Block, args: Sequence[Any], wanted: Sequence[Words], outer: Scope
+    ) -> list[Any]:
+        """Runs a block.
+
+        Args:
+            block: Equations.
+            args: Its inputs, in the words in which they are written.
+            wanted: Words of its results.
+            outer: The enclosing scope.
+        """
+        scope = Scope(outer)
+        for value, array in zip(block.inputs, args, strict=True):
+            self.write(scope, value, array)
+        for equation in block.equations:
+            self._run_equation(equation, scope)
+        results = [
+            self.read(scope, atom, words)
+            for atom, words in zip(block.outputs, wanted, strict=True)
+        ]
+        return [
+            jnp.asarray(array, atom.type.dtype) if isinstance(atom, Constant) else array
+            for array, atom in zip(results, block.outputs, strict=True)
+        ]
+
+    def _run_equation(self, equation: Equation, scope: Scope) -> None:
+        match equation.name:
+            case "pin":
+                words = self.assignment.label(equation, "pin")
+                array = self.read(scope, equation.inputs[0], words)
+                results: Sequence[Any] = [self.settle(array, equation.outputs[0], words)]
+            case "barrier":
+                args = [
+                    self.read(scope, atom, self.assignment.label(equation, "barrier", k))
+                    for k, atom in enumerate(equation.inputs)
+                ]
+                results = lax.optimization_barrier(args) if args else []
+            case "scan":
+                results = self._run_scan(equation, scope)
+            case "while":
+                results = self._run_while(equation, scope)
+            case "cond":
+                results = self._run_cond(equation, scope)
+            case _:
+                words_in = self.assignment.signature(equation).inputs
+                args = [
+                    self.read(scope, atom, words)
+                    for atom, words in zip(equation.inputs, words_in, strict=True)
+                ]
+                run = self.effect if equation.has_effects else self.call
+                with _compat.equation_context(equation.equation):
+                    results = run(equation, args)
+        for value, array in zip(equation.outputs, results, strict=True):
+            self.write(scope, value, array)
+
+    def _labels(self, equation: Equation, role: str, count: int) -> list[Words]:
+        return [self.assignment.label(equation, role, k) for k in range(count)]
+
+    def _run_scan(self, equation: Equation, scope: Scope) -> Sequence[Any]:
+        scan, body = equation.params["scan"], equation.bodies[0]
+        num_carry, num_consts = scan.num_carry, scan.num_consts
+        num_slices = len(equation.inputs) - num_consts - num_carry
+        consts = self._labels(equation, "const", num_consts)
+        carries = self._labels(equation, "carry", num_carry)
+        slices = self._labels(equation, "slice", num_slices)
+        stacks = self._labels(equation, "stack", len(equation.outputs) - num_carry)
+        args = [
+            self.read(scope, atom, words)
+            for atom, words in zip(
+                equation.inputs, [*consts, *carries, *map(stacked, slices)], strict=True
+            )
+        ]
+        held, carry, xs = (
+            args[:num_consts],
+            args[num_consts : num_consts + num_carry],
+            args[num_consts + num_carry :],
+        )
+        settled = body.inputs[num_consts : num_consts + num_carry]
+
+        def step(carry: Sequence[Any], xs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+            carry = [
+                self.settle(array, value, words)
+                for array, value, words in zip(carry, settled, carries, strict=True)
+            ]
+            results = self.run(body, [*held, *carry, *xs], [*carries, *stacks], scope)
+            return results[:num_carry], results[num_carry:]
+
+        carry, ys = lax.scan(
+            step, list(map(_strong, carry)), xs, scan.length, scan.reverse, scan.unroll
+        )
+        return [*carry, *ys]
+
+    def _run_while(self, equation: Equation, scope: Scope) -> Sequence[Any]:
+        condition, body = equation.bodies
+        num_cond, num_body = equation.params["cond_nconsts"], equation.params["body_nconsts"]
+        cond_words = self._labels(equation, "cond_const", num_cond)
+        body_words = self._labels(equation, "body_const", num_body)
+        carries = self._labels(equation, "carry", len(equation.outputs))
+        args = [
+            self.read(scope, atom, words)
+            for atom, words in zip(
+                equation.inputs, [*cond_words, *body_words, *carries], strict=True
+            )
+        ]
+        cond_held, body_held = args[:num_cond], args[num_cond : num_cond + num_body]
+
+        def go_on(carry: Sequence[Any]) -> Any:
+            return self.run(condition, [*cond_held, *carry], [self.whole], scope)[0]
+
+        def step(carry: Sequence[Any]) -> list[Any]:
+            return self.run(body, [*body_held, *carry], carries, scope)
+
+        start = list(map(_strong, args[num_cond + num_body :]))
+        return lax.while_loop(go_on, step, start)
+
+    def _run_cond(self, equation: Equation, scope: Scope) -> Sequence[Any]:
+        index = self.read(scope, equation.inputs[0], self.whole)
+        words = self._labels(equation, "operand", len(equation.inputs) - 1)
+        joins = self._labels(equation, "join", len(equation.outputs))
+        args = [
+            self.read(scope, atom, w) for atom, w in zip(equation.inputs[1:], words, strict=True)
+        ]
+
+        def branch_of(block: Block) -> Any:
+            return lambda *operands: list(map(_strong, self.run(block, operands, joins, scope)))
+
+        return lax.switch(index, [branch_of(block) for block in equation.bodies], *args)
+
+
+def _strong(array: Any) -> Any:
+    """Without weak type, as the carry of a loop must come back as it went in."""
+    return lax.convert_element_type(array, jnp.result_type(array)) if _is_weak(array) else array
+
+
+def _is_weak(array: Any) -> bool:
+    return bool(getattr(jax.typeof(array), "weak_type", False))

@@ -1,0 +1,111 @@
+"""The manual lowering: one `shard_map`, equation by equation, with the plan's collectives only.
+
+Comes in: a program with its assignment, a mesh. Goes out: a function of global arrays. Inside,
+every array is what one device holds; nothing communicates but the steps of the plan.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from sbp import _compat
+from sbp.algebra import Words
+from sbp.errors import SbpError
+from sbp.factors import Call, NdSignature, keep_params
+from sbp.graph import call_of
+from sbp.lowering.evaluation import Evaluator, Scope
+from sbp.lowering.moves import run_path
+from sbp.plan.assignment import Assignment
+from sbp.rules import find_rule
+from sbp.rules.rule import LocalRun, local_call
+from sbp.tracing import Constant, Equation, Traced, Value
+
+
+def lower_manually(
+    traced: Traced, assignment: Assignment, mesh: Any, in_specs: Sequence[PartitionSpec],
+    out_specs: Sequence[PartitionSpec],
+) -> Callable[..., Sequence[Any]]:  # fmt: skip
+    """The program on global arrays.
+
+    Args:
+        traced: The program.
+        assignment: Its choices.
+        mesh: A jax mesh with the plan's axes.
+        in_specs: Shardings of arguments and closed-over arrays.
+        out_specs: Shardings of results.
+    """
+    evaluator = ManualEvaluator(assignment)
+    wanted = [assignment.label(None, "result", k) for k in range(len(traced.block.outputs))]
+
+    def local(*arrays: Any) -> tuple[Any, ...]:
+        return tuple(evaluator.run(traced.block, arrays, wanted, Scope()))
+
+    mapped = jax.shard_map(
+        local, mesh=mesh, in_specs=tuple(in_specs), out_specs=tuple(out_specs), check_vma=False
+    )
+    return lambda *arguments: mapped(*arguments, *traced.consts)
+
+
+class ManualEvaluator(Evaluator):
+    """Runs blocks on local arrays inside a `shard_map` over all axes."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        """Takes the choices to run under."""
+        super().__init__(assignment)
+        mesh = assignment.boxing.graph.mesh
+        self.axes, self.sizes = mesh.axes, mesh.sizes
+        self._local_calls: dict[tuple[Call, NdSignature, int], Call] = {}
+
+    def move(self, array: Any, value: Value, src: Words, dst: Words) -> Any:
+        """Runs the collectives from `src` to `dst`."""
+        path = self.assignment.path(value, src, dst)
+        return run_path(array, path, value.type, self.axes, self.sizes)
+
+    def constant(self, constant: Constant, words: Words) -> Any:
+        """The number, sliced or masked to its words."""
+        if words == self.whole:
+            return constant.value
+        array = jnp.asarray(constant.value, constant.type.dtype)
+        path = self.assignment.constant_path(constant, words)
+        return run_path(array, path, constant.type, self.axes, self.sizes)
+
+    def call(self, equation: Equation, args: Sequence[Any]) -> Sequence[Any]:
+        """Runs a primitive on local arrays, by its rule where the rule says how."""
+        signature = self.assignment.signature(equation)
+        call, rule = call_of(equation), find_rule(equation.name)
+        primitive = equation.equation.primitive
+        if rule is None or (rule.run is None and rule.localize is keep_params):
+            return _compat.bind(primitive, args, dict(equation.params))
+        local = local_call(call, signature, self.sizes, rule)
+        if rule.run is None:
+            return _compat.bind(primitive, args, dict(local.params))
+        run = LocalRun(
+            call, local, signature, self.sizes, lambda axis: lax.axis_index(self.axes[axis])
+        )
+        return rule.run(run, args)
+
+    def effect(self, equation: Equation, args: Sequence[Any]) -> Sequence[Any]:
+        """Runs an effect on the first device only, or every device would."""
+        if equation.outputs:
+            raise SbpError(
+                f"{equation.name} has a side effect and returns values",
+                where=equation.source,
+                why="The effect must happen once, but its values are needed on every device.",
+                how=("use jax.pure_callback if there is no side effect",
+                     "return nothing from the callback"),
+            )  # fmt: skip
+        primitive = equation.equation.primitive
+
+        def run(*operands: Any) -> None:
+            _compat.bind(primitive, operands, dict(equation.params))
+
+        lax.cond(lax.axis_index(self.axes) == 0, run, lambda *_: None, *args)
+        return []
+
+    def settle(self, array: Any, value: Value, words: Words) -> Any:
+        """Nothing to do: a local array has the words it has."""
+        return array

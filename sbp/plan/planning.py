@@ -1,0 +1,218 @@
+"""Planning: a traced function becomes a `Plan` and the `Assignment` that the lowering runs.
+
+Comes in: a program, a mesh, prices, the user's conditions. Goes out: the cheapest plan found, held
+against the conditions.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from sbp.algebra import Broadcast, NdSbp, Words, format_type, local_type
+from sbp.boxing import format_nbytes
+from sbp.cost_model import CostModel
+from sbp.errors import PlanError
+from sbp.factors import NdSignature
+from sbp.graph import BoxingGraph, Boundary, Mesh, build_graph, connect
+from sbp.plan.assignment import Assignment
+from sbp.plan.record import Plan
+from sbp.plan.rows import boxing_rows, equation_rows, peak_nbytes
+from sbp.search import Solution, solve_exhaustively, solve_greedily, solve_optimally
+from sbp.tracing import Block, Traced
+
+Search = Literal["optimal", "greedy", "exhaustive"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Conditions:
+    """What the user asks of a plan.
+
+    Attributes:
+        search: How to search.
+        memory_limit: Most bytes a device may hold; None sets no limit.
+        max_nbytes: Most bytes a device may send in one call; None sets no limit.
+        reduce_dtype: Name of the dtype in which partial sums may be added although the program
+            narrows to it only after the sum.
+    """
+
+    search: Search = "optimal"
+    memory_limit: int | None = None
+    max_nbytes: int | None = None
+    reduce_dtype: str | None = None
+
+
+def make_plan(
+    name: str, traced: Traced, mesh: Mesh, costs: CostModel, boundary: Boundary,
+    conditions: Conditions, saved: Plan | None = None,
+) -> tuple[Plan, Assignment]:  # fmt: skip
+    """Plans a program.
+
+    Args:
+        name: The function's name.
+        traced: The program.
+        mesh: The mesh.
+        costs: Prices.
+        boundary: Pins and ties.
+        conditions: What else is asked.
+        saved: A plan to run as it is instead of searching.
+
+    Raises:
+        SignatureError: A pin does not fit.
+        PlanError: There is no plan, or none under the conditions.
+    """
+    graph = build_graph(traced, mesh, costs, boundary, conditions.reduce_dtype)
+    boxing = connect(graph, costs)
+    solution = _reuse(saved, traced, mesh, boxing) if saved else _solve(boxing, conditions.search)
+    assignment = Assignment(boxing, solution.labels)
+    plan = _record(name, traced, assignment, solution, costs, boundary)
+    _hold_to(plan, conditions, assignment, traced)
+    return plan, assignment
+
+
+def _solve(boxing: BoxingGraph, search: Search) -> Solution:
+    problem = boxing.problem
+    if search == "optimal":
+        found = solve_optimally(problem, boxing.aspects, [_replicated(boxing)])
+    else:
+        solve = solve_greedily if search == "greedy" else solve_exhaustively
+        labels = tuple(solve(problem))
+        energy = problem.energy(labels)
+        bound = energy if search == "exhaustive" else float(sum(c.min() for c in problem.costs))
+        found = Solution(labels, energy, bound, search) if np.isfinite(energy) else None
+    if found is None:
+        raise PlanError(
+            "no plan meets the pins",
+            why="Every choice of signatures breaks a pin or a tie."
+            if search != "greedy"
+            else "The greedy search ran into a pin or a tie that it cannot take back.",
+            how=["remove a pin", "pass tie=None"]
+            if search != "greedy"
+            else ["use search='optimal'", "remove a pin"],
+        )
+    return found
+
+
+def _replicated(boxing: BoxingGraph) -> list[int]:
+    """The choice that holds and computes everything everywhere, as far as pins allow."""
+
+    def is_whole(label: Any) -> bool:
+        if isinstance(label, NdSignature):
+            return all(is_whole(words) for words in (*label.inputs, *label.outputs))
+        return all(isinstance(word, Broadcast) for word in label)
+
+    labels = [0] * len(boxing.problem.costs)
+    for node, place in zip(boxing.graph.nodes, boxing.place, strict=True):
+        whole = (k for k, label in enumerate(node.domain.labels) if is_whole(label))
+        labels[place] = next(whole, 0)
+    for value, hub in boxing.hubs.items():
+        writer = boxing.graph.writers[value]
+        written: Words = writer.words[labels[boxing.place[writer.node]]]
+        labels[hub.node] = hub.pairs.index((written, written))
+    return labels
+
+
+def _reuse(saved: Plan, traced: Traced, mesh: Mesh, boxing: BoxingGraph) -> Solution:
+    sizes = dict(zip(mesh.axes, mesh.sizes, strict=True))
+    reason = ""
+    if saved.fingerprint != traced.fingerprint:
+        reason = "the function or the shapes of its arguments have changed"
+    elif dict(saved.mesh_sizes) != sizes or tuple(saved.mesh_sizes) != mesh.axes:
+        reason = f"it was made for mesh {dict(saved.mesh_sizes)}, this is {sizes}"
+    elif len(saved.choices) != len(boxing.problem.costs) or any(
+        label >= len(cost)
+        for label, cost in zip(saved.choices, boxing.problem.costs, strict=False)
+    ):
+        reason = "pins or options have changed what there is to choose from"
+    elif not np.isfinite(boxing.problem.energy(saved.choices)):
+        reason = "it breaks a pin"
+    if reason:
+        raise PlanError(
+            f"the saved plan of {saved.name} does not fit",
+            why=f"A plan runs only what it was made for; {reason}.",
+            how=["make a new plan", "call with the function, shapes and mesh of the saved one"],
+        )
+    energy = boxing.problem.energy(saved.choices)
+    return Solution(saved.choices, energy, saved.lower_bound, saved.method)
+
+
+def _record(
+    name: str, traced: Traced, assignment: Assignment, solution: Solution, costs: CostModel,
+    boundary: Boundary,
+) -> Plan:  # fmt: skip
+    mesh = assignment.boxing.graph.mesh
+    boxings = tuple(boxing_rows(assignment, costs))
+    equations = tuple(equation_rows(assignment, costs, traced.block))
+    compute = sum(row.seconds * row.count for row in equations)
+    moving = sum(row.seconds * row.count for row in boxings)
+
+    def named(paths: Sequence[str], role: str) -> tuple[tuple[str, NdSbp], ...]:
+        labels = (assignment.label(None, role, k) for k in range(len(paths)))
+        return tuple(
+            (path, NdSbp.of(mesh.axes, words)) for path, words in zip(paths, labels, strict=True)
+        )
+
+    return Plan(
+        name=name,
+        mesh_sizes=dict(zip(mesh.axes, mesh.sizes, strict=True)),
+        cluster=costs.cluster.name,
+        objective=costs.objective,
+        method=solution.method,
+        cost_seconds=compute + moving,
+        compute_seconds=compute,
+        wire_nbytes=sum(row.nbytes * row.count for row in boxings),
+        flops_per_device=sum(row.flops * row.count for row in equations),
+        total_flops=assignment.boxing.graph.total_flops(),
+        memory_nbytes=peak_nbytes(assignment, traced.block),
+        cost=solution.energy,
+        lower_bound=solution.bound,
+        boxings=boxings,
+        equations=equations,
+        arguments=named(boundary.argument_paths, "argument"),
+        results=named(boundary.result_paths, "result"),
+        ties=tuple(
+            (boundary.result_paths[r], boundary.argument_paths[a])
+            for r, a in boundary.ties.items()
+        ),
+        notes=tuple(assignment.boxing.graph.notes),
+        fingerprint=traced.fingerprint,
+        choices=solution.labels,
+    )
+
+
+def _hold_to(
+    plan: Plan, conditions: Conditions, assignment: Assignment, traced: Traced
+) -> None:
+    limit = conditions.memory_limit
+    if limit is not None and plan.memory_nbytes > limit:
+        raise PlanError(
+            f"{plan.name} needs {format_nbytes(plan.memory_nbytes)} on a device, "
+            f"memory_limit is {format_nbytes(limit)}",
+            why="The cheapest plan does not fit. Its largest arrays on one device are:\n"
+            + "\n".join(_largest(assignment, traced.block)),
+            how=[f"memory_limit={plan.memory_nbytes}", "pin the largest arrays to S",
+                 "use more devices"],
+        )  # fmt: skip
+    most = conditions.max_nbytes
+    if most is not None and plan.wire_nbytes > most:
+        raise PlanError(
+            f"{plan.name} sends {plan.wire_nbytes} bytes a device, max_nbytes is {most}",
+            why="The cheapest plan sends more than allowed.",
+            how=[f"max_nbytes={plan.wire_nbytes}", "objective='bytes' sends the least"],
+        )
+
+
+def _largest(assignment: Assignment, block: Block, count: int = 3) -> list[str]:
+    graph = assignment.boxing.graph
+    sized = []
+    for value, port in graph.writers.items():
+        words = assignment.written(value)
+        nbytes = local_type(value.type, words, graph.mesh.sizes).nbytes
+        node = graph.nodes[port.node]
+        sized.append((nbytes, node.source or node.name, value.type, words))
+    sized.sort(key=lambda item: -item[0])
+    return [
+        f"{format_nbytes(nbytes)}  {format_type(array, graph.mesh.axes, words)} ({name})"
+        for nbytes, name, array, words in sized[:count]
+    ]
