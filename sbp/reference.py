@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sbp.algebra import NdSbp, Partial, Split, Word
+from sbp.algebra import B, NdSbp, Partial, Split
 from sbp.errors import SignatureError
 
 Array = np.ndarray[Any, Any]
@@ -70,10 +70,25 @@ def gather(locals_: Array, ndsbp: NdSbp, mesh_shape: Mapping[str, int]) -> Array
         if not axes:
             return np.asarray(locals_[index])
         (axis, size), *inner = axes
-        parts = [join((*index, k), inner) for k in range(size)]
-        return _join(parts, axis, ndsbp.get(axis))
+        word = ndsbp.get(axis, B)
+        parts = [join((*index, k), inner) for k in range(1 if word == B else size)]
+        return parts[0] if word == B else _join(parts, word)
 
+    for position, axis in enumerate(mesh_shape):
+        if ndsbp.get(axis, B) == B:
+            _check_copies(np.moveaxis(locals_, position, 0), axis)
     return join((), list(mesh_shape.items()))
+
+
+def _check_copies(locals_: Array, axis: str) -> None:
+    first, *others = locals_
+    for copy in others:
+        if not all(map(same, np.ravel(first), np.ravel(copy))):
+            raise SignatureError(
+                f"the devices of axis {axis!r} hold different arrays",
+                why="B means that every device of the axis holds the same array.",
+                how="if the arrays are parts of a sum, the word is P; if blocks, S(dim)",
+            )
 
 
 def _check_axes(ndsbp: NdSbp, mesh_shape: Mapping[str, int]) -> None:
@@ -95,13 +110,19 @@ def _cut(
         yield (), array
         return
     (axis, size), *inner = axes
-    for k, part in enumerate(_parts(array, axis, ndsbp.get(axis), size, rng)):
+    word = ndsbp.get(axis, B)
+    if word == B:  # cut once, so that the devices of the axis hold the same parts
+        for index, local in _cut(array, ndsbp, inner, rng):
+            for k in range(size):
+                yield (k, *index), local.copy()
+        return
+    for k, part in enumerate(_parts(array, axis, word, size, rng)):
         for index, local in _cut(part, ndsbp, inner, rng):
             yield (k, *index), local
 
 
 def _parts(
-    array: Array, axis: str, word: Word | None, size: int, rng: np.random.Generator
+    array: Array, axis: str, word: Split | Partial, size: int, rng: np.random.Generator
 ) -> list[Array]:
     match word:
         case Split(dim):
@@ -110,8 +131,6 @@ def _parts(
             return _sum_parts(array, axis, size, rng)
         case Partial():
             return _extremum_parts(array, axis, word, size, rng)
-        case _:
-            return [array.copy() for _ in range(size)]
 
 
 def _blocks(array: Array, axis: str, dim: int, size: int) -> list[Array]:
@@ -184,9 +203,10 @@ def _extremum_parts(
     parts: list[Array] = []
     for k in range(size):
         other = rng.permutation(array.ravel()).reshape(array.shape)
-        not_above = other <= array if word.kind == "max" else other >= array
-        # Beside a NaN any part is allowed, since NaN is on top.
-        allowed = not_above | (array != array)
+        with np.errstate(invalid="ignore"):
+            not_above = other <= array if word.kind == "max" else other >= array
+            # Beside a NaN any part is allowed, since NaN is on top.
+            allowed = not_above | (array != array)
         random = np.where(allowed & (rng.random(array.shape) < 0.7), other, neutral)
         parts.append(np.where(owner == k, array, random))
     return parts
@@ -212,7 +232,7 @@ def same(a: Array, b: Array) -> bool:
         return bool(np.all((a == b) | ((a != a) & (b != b))))
 
 
-def _join(parts: list[Array], axis: str, word: Word | None) -> Array:
+def _join(parts: list[Array], word: Split | Partial) -> Array:
     match word:
         case Split(dim):
             return np.concatenate(parts, dim)
@@ -220,13 +240,5 @@ def _join(parts: list[Array], axis: str, word: Word | None) -> Array:
             return _sum(parts)
         case Partial("max"):
             return _fold(np.maximum, parts)
-        case Partial("min"):
+        case Partial():
             return _fold(np.minimum, parts)
-        case _:
-            if not all(same(parts[0], part) for part in parts[1:]):
-                raise SignatureError(
-                    f"the devices of axis {axis!r} hold different arrays",
-                    why="B means that every device of the axis holds the same array.",
-                    how="if the arrays are parts of a sum, the word is P; if blocks, S(dim)",
-                )
-            return parts[0]

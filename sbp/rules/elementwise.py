@@ -37,11 +37,11 @@ SPLIT_ONLY = (
     "abs, acos, acosh, asin, atan2, atanh, bessel_i0e, bessel_i1e, clz, cos, cosh, digamma, eq, "
     "eq_to, erf_inv, igamma, igamma_grad_a, igammac, is_finite, le_to, lgamma, log, log1p, log2, "
     "lt_to, mulhi, ne, nextafter, one_minus_square, polygamma, polynomial, population_count, pow, "
-    "random_gamma_grad, regularized_incomplete_beta, rem, rsqrt, shift_right_arithmetic, "
+    "regularized_incomplete_beta, rem, rsqrt, shift_right_arithmetic, "
     "shift_right_logical, sin, sqrt, square, tan, xor, zeta"
 )
 
-IDENTITY = "copy, copy_p, name, stop_gradient"
+IDENTITY = "copy, name, stop_gradient"
 
 
 def increasing(call: Call) -> Iterator[Signature]:

@@ -154,19 +154,6 @@ def threefry2x32(call: Call) -> Iterator[Signature]:
     return elementwise(call)
 
 
-def iota_2x32_shape(call: Call) -> Iterator[Signature]:
-    """Signatures of iota_2x32_shape: `-> S(d), S(d)`."""
-    for dim in range(call.outputs[0].ndim):
-        yield Signature((), (Split(dim), Split(dim)))
-
-
-def run_iota_2x32_shape(run: LocalRun, operands: Sequence[Any]) -> Sequence[Any]:
-    """Counts as the whole array does."""
-    local, words = run.local.outputs[0].shape, run.signature.outputs[0]
-    starts = [run.block_index(words, dim) * size for dim, size in enumerate(local)]
-    return counter_block(run.call.params["shape"], local, starts)
-
-
 RULES: dict[str, Rule] = {
     "random_seed": Rule(per_key),
     "random_wrap": Rule(random_wrap, flops=no_flops, fusible=True),
@@ -176,5 +163,4 @@ RULES: dict[str, Rule] = {
     "random_clone": Rule(per_key, flops=no_flops, fusible=True),
     "random_bits": Rule(random_bits, run=run_random_bits, fusible=True),
     "threefry2x32": Rule(threefry2x32, fusible=True),
-    "iota_2x32_shape": Rule(iota_2x32_shape, run=run_iota_2x32_shape, flops=no_flops, fusible=True),
 }

@@ -90,14 +90,6 @@ def squeeze(call: Call) -> Iterator[Signature]:
     yield from moves(call, 0)
 
 
-def expand_dims(call: Call) -> Iterator[Signature]:
-    """Signatures of expand_dims: `S(d) -> S(d')`, any partial word to itself."""
-    new = {dim % call.outputs[0].ndim for dim in call.params["dimensions"]}
-    kept = [dim for dim in range(call.outputs[0].ndim) if dim not in new]
-    yield from split_signatures(Factor((d,), (target,)) for d, target in enumerate(kept))
-    yield from moves(call, 0)
-
-
 def _whole_dims(call: Call) -> list[int]:
     """The dims that a slice leaves as they are."""
     params, shape = call.params, call.inputs[0].shape
@@ -220,7 +212,6 @@ RULES: dict[str, Rule] = {
     "reshape": _view(reshape, _shape_param("new_sizes")),
     "transpose": _view(transpose),
     "squeeze": _view(squeeze),
-    "expand_dims": _view(expand_dims),
     "slice": _view(slice_, slice_local),
     "pad": _view(pad),
     "concatenate": _view(concatenate),
