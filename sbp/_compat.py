@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 from jax._src import effects as _effects
 from jax._src import source_info_util, traceback_util
+from jax.core import Tracer
 from jax.extend.core import Literal, Primitive
 from jax.extend.random import threefry_2x32 as threefry_2x32
 from jax.interpreters import ad, batching, mlir
@@ -40,6 +41,11 @@ def drop_dead_code(jaxpr: Any) -> Any:
 def is_literal(atom: Any) -> bool:
     """Whether a jaxpr's atom is a constant written in place."""
     return isinstance(atom, Literal)
+
+
+def is_tracer(x: Any) -> bool:
+    """Whether an array stands for one inside a jax transformation."""
+    return isinstance(x, Tracer)
 
 
 class Scan(NamedTuple):

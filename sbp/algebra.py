@@ -118,7 +118,7 @@ class NdSbp(Mapping[str, Word]):
                 raise SignatureError(f"axis {axis!r} is given twice", how="name each axis once")
             given[axis] = word
         for axis, word in given.items():
-            if not isinstance(word, Split | Broadcast | Partial):
+            if not isinstance(word, Split | Broadcast | Partial):  # pyright: ignore
                 raise SignatureError(
                     f"the word of axis {axis!r} is {word!r}",
                     why="A word is sbp.S(dim), sbp.B, sbp.P, sbp.P.max or sbp.P.min.",
@@ -212,9 +212,7 @@ class ArrayType:
         return self.size * int(self.dtype.itemsize)
 
 
-def local_shape(
-    shape: Sequence[int], words: Words, sizes: Sequence[int]
-) -> tuple[int, ...] | None:
+def local_shape(shape: Sequence[int], words: Words, sizes: Sequence[int]) -> tuple[int, ...] | None:
     """The shape one device holds, or None where a split dim does not divide.
 
     Args:
@@ -244,7 +242,7 @@ _SHORT = {
 
 
 def format_dtype(dtype: Any) -> str:
-    """jax's short name of a dtype: `f32`, `bf16`, `i32`, `bool`, `key<fry>`."""
+    """Jax's short name of a dtype: `f32`, `bf16`, `i32`, `bool`, `key<fry>`."""
     name = str(dtype)
     match = re.fullmatch(r"(bfloat|float|uint|int|complex)(\d+)", name)
     return f"{_SHORT[match.group(1)]}{match.group(2)}" if match else name

@@ -130,9 +130,7 @@ class CostModel:
         """
         if self.objective == "time":
             return float(round(seconds * PICOSECONDS))
-        return float(
-            round(excess_flops * EXCESS_FLOP_BYTES * BYTE_PRICE + seconds * SECOND_PRICE)
-        )
+        return float(round(excess_flops * EXCESS_FLOP_BYTES * BYTE_PRICE + seconds * SECOND_PRICE))
 
 
 def num_parts(signature: NdSignature, sizes: Sequence[int]) -> int:

@@ -1,7 +1,7 @@
 """What sbp says when it refuses: where, what, why and how to fix it.
 
-Every error a user can meet is an `SbpError`. Its text has the four parts in a fixed order, so that a
-reader finds the remedy on the last line.
+Every error a user can meet is an `SbpError`. Its text has the four parts in a fixed order, so that
+a reader finds the remedy on the last line.
 """
 
 from collections.abc import Sequence

@@ -27,7 +27,7 @@ class Call:
     primitive: str
     inputs: tuple[ArrayType, ...]
     outputs: tuple[ArrayType, ...]
-    params: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,9 +164,7 @@ def trace(fn: Callable[..., Sequence[Any]], structs: Sequence[jax.ShapeDtypeStru
     env: dict[Any, Atom] = dict(zip(jaxpr.invars, arguments, strict=True))
     env.update(reader.close_over(jaxpr.constvars, consts))
     outputs = reader.read_equations(jaxpr, env)
-    block = Block(
-        arguments + tuple(reader.const_values), outputs, tuple(reader.equations)
-    )
+    block = Block(arguments + tuple(reader.const_values), outputs, tuple(reader.equations))
     return Traced(block, len(arguments), tuple(reader.consts))
 
 

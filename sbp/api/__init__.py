@@ -1,7 +1,7 @@
 """What users call."""
 
-from sbp.api.arrays import boxing_steps as boxing_path
 from sbp.api.arrays import box as box
+from sbp.api.arrays import boxing_steps as boxing_path
 from sbp.api.arrays import show as show
 from sbp.api.arrays import words as words
 from sbp.api.inspection import signatures as signatures

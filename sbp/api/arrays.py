@@ -65,7 +65,9 @@ def box(array: Any, dst: Any, mesh: Any = None) -> jax.Array:
         )
     kind = ArrayType(tuple(np.shape(array)), jax.typeof(array).dtype)
     axes = Mesh(tuple(target.axis_names), mesh_sizes(target))
-    asked = check_words(as_words(dst, target, len(kind.shape), "dst"), kind, axes, "dst", what="box")
+    asked = check_words(
+        as_words(dst, target, len(kind.shape), "dst"), kind, axes, "dst", what="box"
+    )
     wanted = NdSbp.of(axes.axes, asked.on(axes.axes))
     _check_partial(wanted, target)
     sharding = NamedSharding(target, spec_of(axes.axes, wanted.on(axes.axes), kind.ndim))

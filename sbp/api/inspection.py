@@ -19,7 +19,8 @@ from sbp.errors import SbpError, SignatureError
 from sbp.factors import Signature
 from sbp.graph import Boundary, Mesh, build_graph
 from sbp.hardware import CPU
-from sbp.search import Problem, solve_optimally
+from sbp.problem import Problem
+from sbp.search import solve_optimally
 from sbp.tracing import trace
 
 MAX_COMBINATIONS = 4096
@@ -102,7 +103,7 @@ def verify_signature(
     expected = [np.asarray(x) for x in jax.tree.leaves(fn(*args))]
     if (len(claim.inputs), len(claim.outputs)) != (len(args), len(expected)):
         raise SignatureError(
-            f"signature '{claim}' has {len(claim.inputs)} operands and {len(claim.outputs)} results",
+            f"signature '{claim}' has {len(claim.inputs)} operands, {len(claim.outputs)} results",
             why=f"The function has {len(args)} and {len(expected)}.",
             how="name a word for each",
         )
@@ -148,4 +149,6 @@ def _parse(text: str) -> Signature:
     sides = text.split("->")
     if len(sides) != 2:
         raise SignatureError(f"cannot read signature {text!r}", how="write 'S(0), B -> S(0)'")
-    return Signature(*(tuple(parse_word(w) for w in side.split(",") if w.strip()) for side in sides))
+    return Signature(
+        *(tuple(parse_word(w) for w in side.split(",") if w.strip()) for side in sides)
+    )

@@ -73,7 +73,9 @@ def parse_nbytes(name: str, value: int | str | None) -> int | None:
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", str(value))
     if match is None or match.group(2).upper() not in _UNITS:
-        raise SbpError(f"{name}={value!r} is not a size", how=f"{name}='80GiB' or a number of bytes")
+        raise SbpError(
+            f"{name}={value!r} is not a size", how=f"{name}='80GiB' or a number of bytes"
+        )
     return int(float(match.group(1)) * _UNITS[match.group(2).upper()])
 
 
@@ -83,7 +85,9 @@ def find_cluster(hardware: Cluster | str | None, mesh: Any) -> Cluster:
         return hardware
     if hardware is None:
         device = None if isinstance(mesh, jax.sharding.AbstractMesh) else mesh.devices.flat[0]
-        return machines.CPU if device is not None and device.platform == "cpu" else machines.H100_NODE
+        return (
+            machines.CPU if device is not None and device.platform == "cpu" else machines.H100_NODE
+        )
     if hardware not in machines.BY_NAME:
         raise SbpError(
             f"hardware={hardware!r} is not known",

@@ -143,9 +143,7 @@ class Prepared:
 
         def resharded(*arguments: Any) -> Sequence[Any]:
             shardings = self.leaf_shardings(mesh)
-            moved = [
-                jax.sharding.reshard(x, s) for x, s in zip(arguments, shardings, strict=True)
-            ]
+            moved = [jax.sharding.reshard(x, s) for x, s in zip(arguments, shardings, strict=True)]
             return program(*moved)
 
         return resharded
@@ -181,7 +179,8 @@ def _on_auto_axes(
     auto = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
     program = lower(auto)
     specs = tuple(s.spec for s in results)
-    return jax.sharding.auto_axes(lambda *xs: tuple(program(*xs)), out_sharding=specs)
+    mapped: Any = jax.sharding.auto_axes(lambda *xs: tuple(program(*xs)), out_sharding=specs)
+    return mapped
 
 
 def prepare(
@@ -211,9 +210,7 @@ def prepare(
     traced = trace(flat, structs)
     out_tree = out_trees[-1]
     names = parameter_names(fn)
-    named = [
-        names[k] if k < len(names) else f"arg{k}" for k in range(len(args)) if k not in static
-    ]
+    named = [names[k] if k < len(names) else f"arg{k}" for k in range(len(args)) if k not in static]
     trees = dict(zip(named, in_tree.unflatten(structs), strict=True))
     outputs = [jax.ShapeDtypeStruct(a.type.shape, a.type.dtype) for a in traced.block.outputs]
     boundary = _boundary(options, trees, out_tree.unflatten(outputs), in_tree, out_tree, first)

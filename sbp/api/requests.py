@@ -115,7 +115,9 @@ def _by_pattern(
         if isinstance(asked, WORDS) or asked is None:
             found = dict.fromkeys(fits, asked)
         elif pattern in trees:
-            found = dict(zip(fits, _prefix(asked, trees[pattern], f"{what} {pattern}"), strict=True))
+            found = dict(
+                zip(fits, _prefix(asked, trees[pattern], f"{what} {pattern}"), strict=True)
+            )
         else:
             raise SignatureError(
                 f"{what} gives {type(asked).__name__} for the pattern {pattern!r}",
@@ -176,7 +178,10 @@ def _prefix(prefix: Any, tree: Any, where: str) -> list[Any]:
             "the tree of words is not a prefix of the tree of arrays",
             where=where,
             why=f"{error}\nThe arrays are {jax.tree.structure(tree)}.",
-            how=["give one text for the whole subtree", "use path patterns: {'state.params.*': ...}"],
+            how=[
+                "give one text for the whole subtree",
+                "use path patterns: {'state.params.*': ...}",
+            ],
         ) from error
     return [
         words

@@ -170,7 +170,7 @@ class Step:
         return jax.jit(init_fn, out_shardings=shardings)(*args)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """jax's lowered program for these arguments (a `jax.stages.Lowered`)."""
+        """Jax's lowered program for these arguments (a `jax.stages.Lowered`)."""
         args = self._bind(args, kwargs)
         return self._program(self._prepare(args)).lower(*args)
 
@@ -291,7 +291,7 @@ class Step:
 
 
 def _is_misplaced(leaf: Any, sharding: NamedSharding) -> bool:
-    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
+    if not isinstance(leaf, jax.Array) or _compat.is_tracer(leaf):
         return False
     return leaf.committed and leaf.sharding != sharding
 

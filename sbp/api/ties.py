@@ -99,4 +99,3 @@ def _alike(one: Any, other: Any) -> bool:
         return False
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
     return all((a.shape, a.dtype) == (b.shape, b.dtype) for a, b in pairs)
-

@@ -1,4 +1,4 @@
-"""One flat graph of choices for a whole program: who may choose what, and what boxing costs between.
+"""One flat graph of choices for a whole program: who may choose what, what boxing costs between.
 
 `domains` says what can be chosen, `flow` what is known before choosing, `builder` makes the nodes,
 `boxings` the edges.

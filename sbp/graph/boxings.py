@@ -18,7 +18,7 @@ from sbp.boxing import BoxingTable, Step
 from sbp.cost_model import CostModel
 from sbp.graph.builder import Graph, Port
 from sbp.graph.domains import number_parts
-from sbp.search import Problem
+from sbp.problem import Problem
 from sbp.tracing import Value
 
 # A hub's labels are pairs of words; beyond this many, the least useful kinds of pairs are left out.
@@ -63,6 +63,7 @@ class Tables:
     """Boxing tables, one for each distinct array type, set of partial words and kind of price."""
 
     def __init__(self, costs: CostModel) -> None:
+        """Starts without tables."""
         self.costs = costs
         self._tables: dict[tuple[ArrayType, frozenset[Partial], bool], BoxingTable] = {}
         self._wires: dict[tuple[ArrayType, frozenset[Partial]], BoxingTable] = {}
@@ -182,9 +183,7 @@ def _add_hub(
     targets = np.array([table.index[pair[1]] for pair in pairs])
     parts.costs.append(table.cost[sources, targets] * writer.count)
     num_axes = len(pairs[0][0])
-    parts.aspects.append(
-        number_parts([tuple(zip(*pair, strict=True)) for pair in pairs], num_axes)
-    )
+    parts.aspects.append(number_parts([tuple(zip(*pair, strict=True)) for pair in pairs], num_axes))
     rows = np.array([table.index[words] for words in writer.words])
     same = np.where(rows[:, None] == sources[None, :], 0.0, np.inf)
     parts.join(writer.node, number, same)

@@ -143,9 +143,7 @@ def build_graph(
     graph = Graph(mesh, flow=analyse(traced.block))
     builder = _Builder(graph, costs, reduce_dtype)
     block = traced.block
-    arguments = zip(
-        block.inputs, boundary.argument_words, boundary.argument_paths, strict=False
-    )
+    arguments = zip(block.inputs, boundary.argument_words, boundary.argument_paths, strict=False)
     for k, (value, pinned, path) in enumerate(arguments):
         tied = [r for r, a in boundary.ties.items() if a == k]
         for result in tied:
@@ -249,9 +247,7 @@ class _Builder:
                 self.graph.notes.append(note)
         key = (call, freeze(equation.params), equation.has_effects)
         if key not in self.domains:
-            whole = NdSignature(
-                (self.whole,) * len(call.inputs), (self.whole,) * len(call.outputs)
-            )
+            whole = NdSignature((self.whole,) * len(call.inputs), (self.whole,) * len(call.outputs))
             self.domains[key] = (
                 Domain((whole,), np.zeros((1, len(self.whole)), np.intp))
                 if equation.has_effects
@@ -328,9 +324,7 @@ class _Builder:
                 self.pass_through(equation, "const", k, atom, {inner: trips}, count)
             elif k < stop:
                 values = {inner: trips, equation.outputs[k - start]: count}
-                carries.append(
-                    self.pass_through(equation, "carry", k - start, atom, values, count)
-                )
+                carries.append(self.pass_through(equation, "carry", k - start, atom, values, count))
             else:
                 self.pass_through(
                     equation, "slice", k - stop, atom, {inner: trips}, count, outer=stacked
@@ -358,7 +352,9 @@ class _Builder:
         for k, inner in enumerate(condition.inputs[:num_cond]):
             self.pass_through(equation, "cond_const", k, inputs[k], {inner: count}, count)
         for k, inner in enumerate(body.inputs[:num_body]):
-            self.pass_through(equation, "body_const", k, inputs[num_cond + k], {inner: count}, count)
+            self.pass_through(
+                equation, "body_const", k, inputs[num_cond + k], {inner: count}, count
+            )
         carries: list[int] = []
         for k, value in enumerate(equation.outputs):
             written = (condition.inputs[num_cond + k], body.inputs[num_body + k], value)
@@ -412,4 +408,3 @@ def contraction_flops(call: Call) -> int:
     if rule is None or call.primitive not in ("dot_general", "conv_general_dilated"):
         return 0
     return rule.flops(call)
-

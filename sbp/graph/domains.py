@@ -77,14 +77,14 @@ def call_domain(call: Call, mesh: Mesh, reduce_dtype: str | None = None) -> Doma
             NdSignature((whole,) * len(call.inputs), (whole,) * len(call.outputs)),
         )
     else:
-        rules = rule.signatures
-        if reduce_dtype and _narrows_to(call, reduce_dtype):
+        narrows = reduce_dtype is not None and _narrows_to(call, reduce_dtype)
 
-            def rules(call: Call) -> Iterator[Signature]:
-                yield from rule.signatures(call)
+        def on_one_axis(call: Call) -> Iterator[Signature]:
+            yield from rule.signatures(call)
+            if narrows:
                 yield from linear(call, 0)
 
-        found = nd_signatures(call, mesh.sizes, rules, rule.localize)
+        found = nd_signatures(call, mesh.sizes, on_one_axis, rule.localize)
         labels = tuple(s for s in found if not any(map(_mixed, (*s.inputs, *s.outputs))))
     axes = range(len(mesh.sizes))
     return Domain(labels, number_parts([[s.axis(k) for k in axes] for s in labels], len(axes)))
@@ -165,9 +165,7 @@ def _other_dims(array: ArrayType, mesh: Mesh, axis: str, what: str) -> list[str]
     ]
 
 
-def _uneven(
-    words: NdSbp, array: ArrayType, mesh: Mesh, where: str, what: str
-) -> SignatureError:
+def _uneven(words: NdSbp, array: ArrayType, mesh: Mesh, where: str, what: str) -> SignatureError:
     left = list(array.shape)
     for axis, size in zip(mesh.axes, mesh.sizes, strict=True):
         word = words.get(axis)

@@ -92,7 +92,9 @@ def _to_results(block: Block, near: set[Value]) -> set[Value]:
         if equation.name == "scan":
             body = equation.bodies[0]
             start, stop = carry_range(equation)
-            stacked = zip(equation.outputs[stop - start :], body.outputs[stop - start :], strict=True)
+            stacked = zip(
+                equation.outputs[stop - start :], body.outputs[stop - start :], strict=True
+            )
             near |= _to_results(body, _values(tuple(v for outer, v in stacked if outer in near)))
         elif is_fusible(equation):
             near |= _values(equation.inputs)

@@ -24,6 +24,7 @@ class Scope:
     """Arrays at hand, by value and words. Those of an enclosing scope can be read, not added to."""
 
     def __init__(self, outer: "Scope | None" = None) -> None:
+        """Starts empty inside `outer`."""
         self._outer = outer
         self._held: dict[Value, dict[Words, Any]] = {}
 
@@ -103,8 +104,7 @@ class Evaluator(ABC):
         for equation in block.equations:
             self._run_equation(equation, scope)
         results = [
-            self.read(scope, atom, words)
-            for atom, words in zip(block.outputs, wanted, strict=True)
+            self.read(scope, atom, words) for atom, words in zip(block.outputs, wanted, strict=True)
         ]
         return [
             jnp.asarray(array, atom.type.dtype) if isinstance(atom, Constant) else array

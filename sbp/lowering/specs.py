@@ -53,7 +53,9 @@ def spec_of(axes: Sequence[str], words: Words, ndim: int) -> PartitionSpec:
             case _:
                 pass
     dims = [tuple(e) if len(e) > 1 else (e[0] if e else None) for e in entries]
-    return PartitionSpec(*dims, unreduced=unreduced) if unreduced else PartitionSpec(*dims)
+    return (
+        PartitionSpec(*dims, unreduced=frozenset(unreduced)) if unreduced else PartitionSpec(*dims)
+    )
 
 
 def from_partition_spec(spec: PartitionSpec, mesh: Any, ndim: int) -> NdSbp:

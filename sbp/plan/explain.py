@@ -107,7 +107,7 @@ def _equations(plan: "Plan", top: int | None) -> str:
     return table(("equation at", "primitive", "operands", "results", "times", "time"), lines)
 
 
-def _dearest(rows: Sequence, top: int | None, price) -> Sequence:  # noqa: ANN001
+def _dearest(rows: Sequence, top: int | None, price) -> Sequence:
     if top is None or len(rows) <= top:
         return rows
     kept = set(sorted(range(len(rows)), key=lambda k: -price(rows[k]))[:top])
@@ -151,7 +151,8 @@ def _diff_boxings(old: Sequence[BoxingRow], new: Sequence[BoxingRow]) -> list[st
         found: dict[str, int] = {}
         for row in rows:
             if not row.is_local:
-                text = f"{row.collective} over {', '.join(row.axes)} of {row.value_type} at {row.source}"
+                axes = ", ".join(row.axes)
+                text = f"{row.collective} over {axes} of {row.value_type} at {row.source}"
                 found[text] = found.get(text, 0) + row.nbytes * row.count
         return found
 

@@ -15,7 +15,7 @@ from sbp.boxing import format_nbytes
 from sbp.cost_model import CostModel
 from sbp.errors import PlanError
 from sbp.factors import NdSignature
-from sbp.graph import BoxingGraph, Boundary, Mesh, build_graph, connect
+from sbp.graph import Boundary, BoxingGraph, Mesh, build_graph, connect
 from sbp.plan.assignment import Assignment
 from sbp.plan.record import Plan
 from sbp.plan.rows import boxing_rows, equation_rows, peak_nbytes
@@ -121,8 +121,7 @@ def _reuse(saved: Plan, traced: Traced, mesh: Mesh, boxing: BoxingGraph) -> Solu
     elif dict(saved.mesh_sizes) != sizes or tuple(saved.mesh_sizes) != mesh.axes:
         reason = f"it was made for mesh {dict(saved.mesh_sizes)}, this is {sizes}"
     elif len(saved.choices) != len(boxing.problem.costs) or any(
-        label >= len(cost)
-        for label, cost in zip(saved.choices, boxing.problem.costs, strict=False)
+        label >= len(cost) for label, cost in zip(saved.choices, boxing.problem.costs, strict=False)
     ):
         reason = "pins or options have changed what there is to choose from"
     elif not np.isfinite(boxing.problem.energy(saved.choices)):
@@ -172,8 +171,7 @@ def _record(
         arguments=named(boundary.argument_paths, "argument"),
         results=named(boundary.result_paths, "result"),
         ties=tuple(
-            (boundary.result_paths[r], boundary.argument_paths[a])
-            for r, a in boundary.ties.items()
+            (boundary.result_paths[r], boundary.argument_paths[a]) for r, a in boundary.ties.items()
         ),
         notes=tuple(assignment.boxing.graph.notes),
         fingerprint=traced.fingerprint,
@@ -181,9 +179,7 @@ def _record(
     )
 
 
-def _hold_to(
-    plan: Plan, conditions: Conditions, assignment: Assignment, traced: Traced
-) -> None:
+def _hold_to(plan: Plan, conditions: Conditions, assignment: Assignment, traced: Traced) -> None:
     limit = conditions.memory_limit
     if limit is not None and plan.memory_nbytes > limit:
         raise PlanError(

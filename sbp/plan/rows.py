@@ -170,4 +170,3 @@ class _Liveness:
             ended |= {value for value in equation.outputs if value not in last}
             total -= sum(self.held(value) for value in ended - set(block.inputs))
         return peak
-

@@ -4,4 +4,3 @@ from sbp.search.exhaustive import solve_exhaustively as solve_exhaustively
 from sbp.search.greedy import solve_greedily as solve_greedily
 from sbp.search.optimal import Solution as Solution
 from sbp.search.optimal import solve_optimally as solve_optimally
-from sbp.search.problem import Problem as Problem

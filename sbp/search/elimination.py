@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sbp.search.problem import Costs, Problem
+from sbp.problem import Costs, Problem
 
 Factor = tuple[tuple[int, ...], Costs]
 
@@ -85,7 +85,7 @@ class _Working:
             table = table + factor.transpose(order).reshape(shape)
             for other in scope:
                 del self.factors[other][scope]
-        full = tuple(self.sizes[n] for n in around) + (self.sizes[node],)
+        full = (*(self.sizes[n] for n in around), self.sizes[node])
         return around, np.broadcast_to(table, full)
 
 

@@ -4,7 +4,7 @@ import itertools
 import math
 
 from sbp.errors import PlanError
-from sbp.search.problem import Problem
+from sbp.problem import Problem
 
 MAX_CHOICES = 2_000_000
 

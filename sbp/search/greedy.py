@@ -4,7 +4,7 @@ This is how OneFlow infers words, one operation at a time with no look ahead; it
 baseline that a plan is compared with, and as a first labelling.
 """
 
-from sbp.search.problem import Problem
+from sbp.problem import Problem
 
 
 def solve_greedily(problem: Problem) -> list[int]:

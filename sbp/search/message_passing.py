@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sbp.search.problem import Costs, Problem
+from sbp.problem import Costs, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class MessagePassing:
     """Messages between neighbours, kept so that sweeps can go on after a better labelling."""
 
     def __init__(self, problem: Problem) -> None:
+        """Starts with empty messages."""
         self.problem = problem
         count = len(problem.costs)
         around = problem.neighbours()
@@ -47,9 +48,7 @@ class MessagePassing:
         ]
         self.later = [[t for t in around[s] if t > s] for s in range(count)]
         self.earlier = [[t for t in around[s] if t < s] for s in range(count)]
-        self.share = [
-            1.0 / max(len(self.later[s]), len(self.earlier[s]), 1) for s in range(count)
-        ]
+        self.share = [1.0 / max(len(self.later[s]), len(self.earlier[s]), 1) for s in range(count)]
         self.messages: dict[tuple[int, int], Costs] = {
             (s, t): np.zeros(len(problem.costs[t])) for s in range(count) for t in around[s]
         }

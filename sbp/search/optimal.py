@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sbp.problem import Problem, consistent_labels
 from sbp.search.elimination import eliminate, elimination_order, solve_exactly
 from sbp.search.greedy import solve_greedily
 from sbp.search.message_passing import MessagePassing
 from sbp.search.polishing import Aspects, polish
-from sbp.search.problem import Problem, consistent_labels
 
 EXACT_TABLE = 2e6
 
@@ -60,7 +60,7 @@ def solve_optimally(
     if any(len(labels) == 0 for labels in kept):
         return None
     small = problem.restricted(kept)
-    order, largest = elimination_order(small, EXACT_TABLE, None)
+    order, _ = elimination_order(small, EXACT_TABLE, None)
     if len(order) == len(small.costs):
         exact = solve_exactly(small, max_table=EXACT_TABLE)
         assert exact is not None

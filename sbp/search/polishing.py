@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sbp.problem import Problem
 from sbp.search.elimination import elimination_order, solve_exactly
-from sbp.search.problem import Problem
 
 Aspects = Sequence[NDArray[np.intp]]
 """For each node a matrix: a row a label, a column a mesh axis; equal entries are equal parts."""

@@ -36,7 +36,7 @@ class Problem:
         )
 
     def neighbours(self) -> list[dict[int, Costs]]:
-        """For each node its neighbours, with the matrix seen from that node (its labels as rows)."""
+        """For each node its neighbours, with the matrix that has the node's labels as rows."""
         around: list[dict[int, Costs]] = [{} for _ in self.costs]
         for (u, v), matrix in self.edges.items():
             around[u][v] = matrix
@@ -47,10 +47,7 @@ class Problem:
         """The problem with only some labels of each node, in the order given."""
         return Problem(
             tuple(cost[keep] for cost, keep in zip(self.costs, kept, strict=True)),
-            {
-                (u, v): matrix[np.ix_(kept[u], kept[v])]
-                for (u, v), matrix in self.edges.items()
-            },
+            {(u, v): matrix[np.ix_(kept[u], kept[v])] for (u, v), matrix in self.edges.items()},
         )
 
     def conditioned(self, free: Iterable[int], labels: Sequence[int]) -> "Problem":
