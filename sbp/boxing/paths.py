@@ -15,8 +15,8 @@ from sbp.algebra import ArrayType, B, Partial, Split, Word, Words, format_type
 from sbp.boxing.steps import Step, StepGraph, replace_words, step_graph, why_illegal
 from sbp.errors import BoxingError
 
-Price = Callable[[Step], int]
-"""What a step costs: not negative, and a function of its kind, axes, nbytes and local_nbytes."""
+Price = Callable[[Step], float]
+"""What a step costs: a whole number, a function of its kind, axes, nbytes and local_nbytes."""
 
 
 def wire_bytes_first(step: Step) -> int:
