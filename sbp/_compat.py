@@ -17,6 +17,7 @@ from jax.extend.core import Literal, Primitive
 from jax.extend.random import threefry_2x32 as threefry_2x32
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
+from jax.sharding import AbstractMesh, AxisType
 
 for _register in (source_info_util.register_exclusion, traceback_util.register_exclusion):
     _register(os.path.dirname(os.path.abspath(__file__)) + os.sep)
@@ -89,12 +90,18 @@ def bind(primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> list[An
 
 
 def equation_context(equation: Any) -> Any:
-    """Context managers under which jax itself evaluates an equation: source, name stack, config."""
+    """Context managers under which jax itself evaluates an equation: source, name stack, config.
+
+    All but the mesh, which is the one at hand: an equation traced for logical arrays may run on
+    local ones.
+    """
     stack = contextlib.ExitStack()
+    mesh = current_abstract_mesh()
     info = equation.source_info
     name_stack = source_info_util.current_name_stack() + info.name_stack
     stack.enter_context(source_info_util.user_context(info.traceback, name_stack=name_stack))
     stack.enter_context(equation.ctx.manager)
+    stack.enter_context(jax.sharding.use_abstract_mesh(mesh))
     return stack
 
 
@@ -135,6 +142,17 @@ def identity_primitive(
 
     batching.primitive_batchers[primitive] = batch
     return primitive
+
+
+def logical_mesh(mesh: Any) -> Any:
+    """A context in which nothing is known of where arrays lie, but axes can be named.
+
+    Args:
+        mesh: The mesh whose axes can be named, or None.
+    """
+    names, sizes = (tuple(mesh.axis_names), tuple(mesh.axis_sizes)) if mesh is not None else ((), ())
+    types = (AxisType.Auto,) * len(names)
+    return jax.sharding.use_abstract_mesh(AbstractMesh(sizes, names, axis_types=types))
 
 
 def current_abstract_mesh() -> Any:

@@ -141,18 +141,23 @@ def array_type(aval: Any) -> ArrayType:
     return ArrayType(tuple(aval.shape), aval.dtype)
 
 
-def trace(fn: Callable[..., Sequence[Any]], structs: Sequence[jax.ShapeDtypeStruct]) -> Traced:
+def trace(
+    fn: Callable[..., Sequence[Any]], structs: Sequence[jax.ShapeDtypeStruct], mesh: Any = None
+) -> Traced:
     """Traces a function of flat arrays.
 
     Args:
         fn: Takes arrays, returns a sequence of arrays.
-        structs: The arrays' shapes and dtypes. No shardings: the function never sees a mesh.
+        structs: The arrays' shapes and dtypes. No shardings: the function never sees how they lie.
+        mesh: The mesh whose axes the function may name in constraints. A mesh that the caller has
+            set plays no part.
 
     Raises:
         SbpError: The function uses collectives, `shard_map`, or effects that must keep an order.
     """
     try:
-        closed = jax.make_jaxpr(fn)(*structs)
+        with _compat.logical_mesh(mesh):
+            closed = jax.make_jaxpr(fn)(*structs)
     except NameError as error:
         if "unbound axis name" not in str(error):
             raise

@@ -207,7 +207,7 @@ def prepare(
         out_trees.append(out_tree)
         return results
 
-    traced = trace(flat, structs)
+    traced = trace(flat, structs, options.mesh)
     out_tree = out_trees[-1]
     names = parameter_names(fn)
     named = [names[k] if k < len(names) else f"arg{k}" for k in range(len(args)) if k not in static]
