@@ -16,8 +16,9 @@ from sbp.errors import SignatureError
 
 Array = np.ndarray[Any, Any]
 
-_EXACT, _EXACT_NARROW = 2**20, 2**6
-"""Whole floats below this are cut into parts that add up without rounding; the second: 16 bits."""
+_WIDE_FLOATS = (2**18, 4)
+_NARROW_FLOATS = (2**6, 1)
+"""Limit and steps of 1: multiples of 1/4, of 16 bits whole numbers, have exact random parts."""
 
 
 def scatter(
@@ -28,9 +29,9 @@ def scatter(
 ) -> Array:
     """Cuts an array into local arrays.
 
-    Parts of a P array are random, and add up exactly: integers mod 2^k; small whole floats; any
-    other float, NaN and infinities included, stays whole on one random device beside zeros. Parts of
-    P.max are random up to the maximum, which one random device holds.
+    Parts of a P array are random, and add up exactly: integers mod 2^k; small round floats. Any
+    other float, NaN and infinities included, stays whole on one random device beside zeros. Parts
+    of P.max are random up to the maximum, which one random device holds.
 
     Args:
         array: The logical array.
@@ -170,10 +171,11 @@ def _sum_parts(array: Array, axis: str, size: int, rng: np.random.Generator) -> 
         return [*parts, _sum([array, *(np.zeros_like(array) - part for part in parts)])]
     if array.dtype.kind == "b" or not _is_float(array):
         raise _no_word(array, axis, Partial(), "sum")
-    parts = [rng.integers(-4, 5, array.shape).astype(array.dtype) for _ in range(size - 1)]
-    value = array.astype(np.float64)
-    limit = _EXACT if array.dtype.itemsize >= 4 else _EXACT_NARROW
-    whole = np.isfinite(value) & (np.abs(value) < limit) & (value == np.round(value))
+    limit, steps = _WIDE_FLOATS if array.dtype.itemsize >= 4 else _NARROW_FLOATS
+    random = rng.integers(-4 * steps, 4 * steps + 1, (size - 1, *array.shape)) / steps
+    parts = list(random.astype(array.dtype))
+    counted = array.astype(np.float64) * steps
+    whole = (np.abs(counted) < limit * steps) & (counted == np.round(counted))
     parts = [*parts, _sum([array, *(-part for part in parts)])]
     owner = rng.integers(0, size, array.shape)
     zero = np.zeros((), array.dtype)

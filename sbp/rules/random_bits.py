@@ -5,6 +5,7 @@ device that holds a block of the result therefore counts as the whole array does
 alone. Any other generator makes all bits on every device and keeps its block.
 """
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -98,6 +99,7 @@ def _for_each_key(make: Any, keys: Any) -> Any:
     return make(keys)
 
 
+@functools.partial(jax.jit, static_argnames=("width", "shape", "local"), inline=True)
 def threefry_block(
     key: Any, width: int, shape: Sequence[int], local: Sequence[int], starts: Sequence[Any]
 ) -> Any:

@@ -48,6 +48,8 @@ def gather_cases():
         everything = ints(4, 1, dtype=dtype)
         for mode in ("clip", "fill"):
             yield Case("gather", rows(mode), (table, everything), label=f"{mode} {dtype}")
+    blocks = ints(4, 1, dtype="uint8")  # a block may begin beyond the largest index
+    yield Case("gather", rows("fill"), (floats(512, 1), blocks), label="uint8 of 512")
     large = ints(4, 1, dtype="int32")
     yield Case("gather", rows("fill"), (table, large), label="extremes")
     yield Case("gather", rows("clip"), (table, large), label="clip extremes")
@@ -111,6 +113,8 @@ def scatter_cases():
             inputs = (whole_floats(8, 2), everything, whole_floats(4, 2))
             fn = put_rows(lax.scatter_add, mode)
             yield Case("scatter-add", fn, inputs, label=f"{mode} {dtype} extremes")
+    inputs = (whole_floats(512, 1), ints(4, 1, dtype="uint8"), whole_floats(4, 1))
+    yield Case("scatter-add", put_rows(lax.scatter_add, "fill"), inputs, label="uint8 of 512")
     window = lax.ScatterDimensionNumbers((0, 2), (), (0, 1))
     for mode in ("clip", "fill"):
         fn = functools.partial(lax.scatter_add, dimension_numbers=window, mode=mode)
