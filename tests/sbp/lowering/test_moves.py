@@ -25,6 +25,8 @@ NAMES = ("a", "b", "c")
 KINDS = (P, P_MAX, P_MIN)
 S0, S1 = map(Split, range(2))
 STEPS_PER_PROGRAM = 64
+QUICK = {"xla_backend_optimization_level": 0}
+"""Compiles a third as long; the tests of dtypes and of any shape run optimised code."""
 
 
 def make_mesh(sizes):
@@ -85,7 +87,7 @@ def program_text(step, array, sizes):
     return f"{jaxpr} {[np.asarray(const).tolist() for const in jaxpr.consts]}"
 
 
-def run_side_by_side(groups, last, held, array, sizes):
+def run_side_by_side(groups, last, held, array, sizes, options):
     """Runs groups of pairs whose last steps are one program, and adds what comes out to `held`.
 
     The arrays of a group lie side by side in a last dim that is never split. Round k runs the paths
@@ -106,7 +108,7 @@ def run_side_by_side(groups, last, held, array, sizes):
         np.zeros((*sizes, *local_shape(array.shape, step.src, sizes), len(group)), array.dtype)
         for step, group in zip(steps, groups, strict=True)
     ]
-    program = on_devices(functions, sizes)
+    program = on_devices(functions, sizes).lower(*buffers).compile(compiler_options=options)
     num_rounds = max(count for _, count in last.values())
     for num_steps in range(1, num_rounds + 1):
         now = [
@@ -130,7 +132,7 @@ def any_integers(rng, shape, dtype):
     return values
 
 
-def check_all_pairs(shape, sizes, dtype=np.int8, partials=KINDS, make_values=any_integers):
+def check_all_pairs(shape, sizes, dtype=np.int8, make_values=any_integers, options=None):
     """Runs the path of every pair of words on devices and compares each outcome with its value.
 
     The paths of one source form a tree: a path is that of an earlier pair and one step more.
@@ -139,7 +141,7 @@ def check_all_pairs(shape, sizes, dtype=np.int8, partials=KINDS, make_values=any
         The number of pairs.
     """
     array = ArrayType(shape, np.dtype(dtype))
-    table = BoxingTable(array, sizes, partials)
+    table = BoxingTable(array, sizes, KINDS)
     values = make_values(np.random.default_rng(5), (*shape, len(table.words)), array.dtype)
     held = {
         (src, src): cut(values[..., number], src, sizes, seed=number)
@@ -156,7 +158,7 @@ def check_all_pairs(shape, sizes, dtype=np.int8, partials=KINDS, make_values=any
         alike.setdefault(texts[step], []).append(pair)
     groups = list(alike.values())
     chunks = [
-        run_side_by_side(groups[i : i + STEPS_PER_PROGRAM], last, held, array, sizes)
+        run_side_by_side(groups[i : i + STEPS_PER_PROGRAM], last, held, array, sizes, options)
         for i in range(0, len(groups), STEPS_PER_PROGRAM)
     ]
     for _ in zip(*chunks, strict=True):
@@ -180,17 +182,17 @@ def test_every_pair_of_words(sizes, shape):
         ((8,), 0): 4, ((8,), 1): 5, ((8,), 2): 6, ((8,), 3): 7,
         ((2, 4), 0): 10, ((2, 4), 1): 19, ((2, 4), 2): 30, ((2, 4), 3): 43,
     }  # fmt: skip
-    assert check_all_pairs(shape, sizes) == num_words[sizes, len(shape)] ** 2
+    assert check_all_pairs(shape, sizes, options=QUICK) == num_words[sizes, len(shape)] ** 2
 
 
 @pytest.mark.parametrize(("shape", "num_words"), [((), 22), ((16,), 65), ((8, 16), 138)])
 def test_every_pair_of_words_on_three_axes(shape, num_words):
-    assert check_all_pairs(shape, (2, 2, 2)) == num_words**2
+    assert check_all_pairs(shape, (2, 2, 2), options=QUICK) == num_words**2
 
 
 @pytest.mark.slow
 def test_every_pair_of_words_of_three_dims_on_three_axes():
-    assert check_all_pairs((8, 8, 8), (2, 2, 2)) == 247**2
+    assert check_all_pairs((8, 8, 8), (2, 2, 2), options=QUICK) == 247**2
 
 
 @pytest.mark.parametrize("shape", [(8, 4), (4, 1)])
