@@ -102,7 +102,9 @@ class Evaluator(ABC):
         for value, array in zip(block.inputs, args, strict=True):
             self.write(scope, value, array)
         for equation in block.equations:
-            self._run_equation(equation, scope)
+            # Boxings too are made under the user's line: the compiled program can be read back.
+            with _compat.equation_context(equation.equation):
+                self._run_equation(equation, scope)
         results = [
             self.read(scope, atom, words) for atom, words in zip(block.outputs, wanted, strict=True)
         ]
@@ -136,8 +138,7 @@ class Evaluator(ABC):
                     for atom, words in zip(equation.inputs, words_in, strict=True)
                 ]
                 run = self.effect if equation.has_effects else self.call
-                with _compat.equation_context(equation.equation):
-                    results = run(equation, args)
+                results = run(equation, args)
         for value, array in zip(equation.outputs, results, strict=True):
             self.write(scope, value, array)
 

@@ -9,7 +9,7 @@ Source:
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,39 +91,21 @@ class MessagePassing:
         self.bound = max(self.bound, bound)
         return tuple(labels)
 
-    def run(
-        self,
-        incumbent: Sequence[int],
-        *,
-        max_sweeps: int,
-        target_gap: float,
-        improve: Callable[[Sequence[int]], Sequence[int]] | None = None,
-    ) -> Passed:
-        """Sweeps until the gap is closed, the sweeps are used up, or the bound has stopped rising.
+    def run(self, incumbent: Sequence[int], *, num_sweeps: int, target_gap: float) -> Passed:
+        """Sweeps until the gap is closed or the sweeps are used up.
 
         Args:
-            incumbent: A labelling to start from.
-            max_sweeps: Most sweeps.
+            incumbent: The best labelling known.
+            num_sweeps: Most sweeps.
             target_gap: Stop when (energy - bound) / energy is at most this.
-            improve: Local improvement, tried on each decoded labelling that comes near the best.
         """
         best = tuple(incumbent)
         energy = self.problem.energy(best)
-        marks = [self.bound]
-        done = 0
-        while done < max_sweeps:
+        for done in range(1, num_sweeps + 1):
             labels = self.sweep()
-            done += 1
             found = self.problem.energy(labels)
-            if improve and found < energy + 0.1 * abs(energy):
-                labels = tuple(improve(labels))
-                found = self.problem.energy(labels)
             if found < energy:
                 best, energy = labels, found
             if energy - self.bound <= target_gap * abs(energy):
-                break
-            marks.append(self.bound)
-            window = 40
-            if len(marks) > window and self.bound - marks[-window] <= 1e-5 * abs(self.bound):
-                break
-        return Passed(best, energy, self.bound, done)
+                return Passed(best, energy, self.bound, done)
+        return Passed(best, energy, self.bound, num_sweeps)

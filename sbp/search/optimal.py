@@ -17,6 +17,8 @@ from sbp.search.message_passing import MessagePassing
 from sbp.search.polishing import Aspects, polish
 
 EXACT_TABLE = 2e6
+ROUND = 20
+"""Sweeps between two attempts to polish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +103,22 @@ def _pass_and_polish(
         ceiling = sum(_largest_finite(table) for table in (*problem.costs, *problem.edges.values()))
         forbidden = ceiling - least + 1.0
     else:
-        best = polish(problem, best, aspects)
-        energy = problem.energy(best)
         forbidden = energy - least + 1.0
     finite = _replace_infinite(problem, forbidden)
     passing = MessagePassing(finite)
-    sweeps = 0
+    sweeps, before = 0, (math.inf, -math.inf)
     while sweeps < max_sweeps:
-        found = passing.run(best, max_sweeps=20, target_gap=target_gap)
+        found = passing.run(best, num_sweeps=ROUND, target_gap=target_gap)
         sweeps += found.num_sweeps
-        polished = polish(finite, found.labels, aspects, max_rounds=2)
-        if finite.energy(polished) < finite.energy(best):
-            best = polished
-        energy = finite.energy(best)
-        if energy - passing.bound <= target_gap * abs(energy) or found.num_sweeps < 20:
+        best, energy = found.labels, found.energy
+        slack = target_gap * abs(energy)
+        if energy - passing.bound > slack:
+            best = polish(finite, best, aspects, max_rounds=2)
+            energy = finite.energy(best)
+        stuck = energy >= before[0] and passing.bound - before[1] <= slack / 10
+        if energy - passing.bound <= slack or stuck:
             break
+        before = (energy, passing.bound)
     energy = problem.energy(best)
     if math.isinf(energy):
         return None
