@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sbp.algebra import B, NdSbp, Partial, Split
+from sbp.algebra import B, Broadcast, NdSbp, Partial, Split
 from sbp.errors import SignatureError
 
 Array = np.ndarray[Any, Any]
@@ -72,8 +72,9 @@ def gather(locals_: Array, ndsbp: NdSbp, mesh_shape: Mapping[str, int]) -> Array
             return np.asarray(locals_[index])
         (axis, size), *inner = axes
         word = ndsbp.get(axis, B)
-        parts = [join((*index, k), inner) for k in range(1 if word == B else size)]
-        return parts[0] if word == B else _join(parts, word)
+        if isinstance(word, Broadcast):
+            return join((*index, 0), inner)
+        return _join([join((*index, k), inner) for k in range(size)], word)
 
     for position, axis in enumerate(mesh_shape):
         if ndsbp.get(axis, B) == B:
@@ -82,9 +83,9 @@ def gather(locals_: Array, ndsbp: NdSbp, mesh_shape: Mapping[str, int]) -> Array
 
 
 def _check_copies(locals_: Array, axis: str) -> None:
-    first, *others = locals_
+    first, *others = locals_.reshape(len(locals_), -1)
     for copy in others:
-        if not all(map(same, np.ravel(first), np.ravel(copy))):
+        if not all(map(same, first, copy)):
             raise SignatureError(
                 f"the devices of axis {axis!r} hold different arrays",
                 why="B means that every device of the axis holds the same array.",
@@ -112,7 +113,7 @@ def _cut(
         return
     (axis, size), *inner = axes
     word = ndsbp.get(axis, B)
-    if word == B:  # cut once, so that the devices of the axis hold the same parts
+    if isinstance(word, Broadcast):  # cut once, so that the devices of the axis hold the same parts
         for index, local in _cut(array, ndsbp, inner, rng):
             for k in range(size):
                 yield (k, *index), local.copy()
@@ -167,17 +168,19 @@ def _sum_parts(array: Array, axis: str, size: int, rng: np.random.Generator) -> 
     if array.dtype.kind in "iu":
         low, high = np.iinfo(array.dtype).min, np.iinfo(array.dtype).max
         shape, dtype = array.shape, array.dtype
-        parts = [rng.integers(low, high, shape, dtype, endpoint=True) for _ in range(size - 1)]
-        return [*parts, _sum([array, *(np.zeros_like(array) - part for part in parts)])]
+        draws = range(size - 1)
+        parts: list[Array] = [rng.integers(low, high, shape, dtype, endpoint=True) for _ in draws]
+        return [*parts, _fold(np.subtract, [array, *parts])]
     if array.dtype.kind == "b" or not _is_float(array):
         raise _no_word(array, axis, Partial(), "sum")
+    shape: tuple[int, ...] = array.shape
     limit, steps = _WIDE_FLOATS if array.dtype.itemsize >= 4 else _NARROW_FLOATS
-    random = rng.integers(-4 * steps, 4 * steps + 1, (size - 1, *array.shape)) / steps
-    parts = list(random.astype(array.dtype))
+    random: Array = rng.integers(-4 * steps, 4 * steps + 1, (size - 1, *shape)) / steps
+    drawn: list[Array] = [part.astype(array.dtype) for part in random]
     counted = array.astype(np.float64) * steps
     whole = (np.abs(counted) < limit * steps) & (counted == np.round(counted))
-    parts = [*parts, _sum([array, *(-part for part in parts)])]
-    owner = rng.integers(0, size, array.shape)
+    parts = [*drawn, _fold(np.subtract, [array, *drawn])]
+    owner: Array = rng.integers(0, size, shape)
     zero = np.zeros((), array.dtype)
     return [
         np.where(whole, part, np.where(owner == k, array, zero)) for k, part in enumerate(parts)
@@ -201,7 +204,8 @@ def _extremum_parts(
     else:
         raise _no_word(array, axis, word, "order")
     neutral = np.full_like(array, lowest if word.kind == "max" else highest)
-    owner = rng.integers(0, size, array.shape)
+    shape: tuple[int, ...] = array.shape
+    owner: Array = rng.integers(0, size, shape)
     parts: list[Array] = []
     for k in range(size):
         other = rng.permutation(array.ravel()).reshape(array.shape)
@@ -209,13 +213,10 @@ def _extremum_parts(
             not_above = other <= array if word.kind == "max" else other >= array
             # Beside a NaN any part is allowed, since NaN is on top.
             allowed = not_above | (array != array)
-        random = np.where(allowed & (rng.random(array.shape) < 0.7), other, neutral)
+        kept: Array = rng.random(shape) < 0.7
+        random = np.where(allowed & kept, other, neutral)
         parts.append(np.where(owner == k, array, random))
     return parts
-
-
-def _sum(parts: list[Array]) -> Array:
-    return _fold(np.add, parts)
 
 
 def _fold(function: Callable[[Array, Array], Array], parts: list[Array]) -> Array:
@@ -239,7 +240,7 @@ def _join(parts: list[Array], word: Split | Partial) -> Array:
         case Split(dim):
             return np.concatenate(parts, dim)
         case Partial("sum"):
-            return _sum(parts)
+            return _fold(np.add, parts)
         case Partial("max"):
             return _fold(np.maximum, parts)
         case Partial():

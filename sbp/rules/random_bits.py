@@ -76,7 +76,8 @@ def run_random_bits(run: LocalRun, operands: Sequence[Any]) -> Sequence[Any]:
     if not any(isinstance(word, Split) and word.dim >= batch for word in words):
         return [_for_each_key(lambda key: jax.random.bits(key, shape, _dtype(width)), keys)]
     starts = [run.block_index(words, batch + d) * size for d, size in enumerate(local)]
-    if is_threefry(run.call.inputs[0]) and jax.config.jax_threefry_partitionable:
+    partitionable: bool = jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]
+    if is_threefry(run.call.inputs[0]) and partitionable:
 
         def block(key: Any) -> Any:
             return threefry_block(jax.random.key_data(key), width, shape, local, starts)
