@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from sbp.algebra import P_MAX, P_MIN, ArrayType, B, P, Split
+from sbp.algebra import P_MAX, P_MIN, ArrayType, B, P, Split, Word
 from sbp.boxing import (
     BoxingTable,
     boxing_path,
@@ -299,7 +299,7 @@ def test_price_decides_the_way():
 
 def test_wire_bytes_are_symmetric_under_renaming_of_dims():
     table = BoxingTable(f32(16, 16), (2, 4), (P,))
-    swap = {S0: S1, S1: S0}
+    swap: dict[Word, Word] = {S0: S1, S1: S0}
     for src, dst in itertools.product(table.words, repeat=2):
         twin = [tuple(swap.get(word, word) for word in words) for words in (src, dst)]
         assert (

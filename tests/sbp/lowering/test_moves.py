@@ -35,6 +35,12 @@ def make_mesh(sizes):
     return jax.make_mesh(sizes, NAMES[: len(sizes)], axis_types=auto, devices=devices)
 
 
+def shape_on_device(shape, words, sizes):
+    shape = local_shape(shape, words, sizes)
+    assert shape is not None
+    return shape
+
+
 def on_devices(functions, sizes):
     """A program that runs `functions` each on its own local array.
 
@@ -105,7 +111,7 @@ def run_side_by_side(groups, last, held, array, sizes, options):
         for step, group in zip(steps, groups, strict=True)
     ]
     buffers = [
-        np.zeros((*sizes, *local_shape(array.shape, step.src, sizes), len(group)), array.dtype)
+        np.zeros((*sizes, *shape_on_device(array.shape, step.src, sizes), len(group)), array.dtype)
         for step, group in zip(steps, groups, strict=True)
     ]
     program = on_devices(functions, sizes).lower(*buffers).compile(compiler_options=options)
@@ -429,6 +435,6 @@ def test_sharding_of_jax_agrees_with_stacked_local_arrays():
     for words in BoxingTable(ArrayType((8, 8), value.dtype), sizes).words:
         sharding = NamedSharding(make_mesh(sizes), partition_spec(words, 2))
         shards = jax.device_put(value, sharding).addressable_shards
-        stacked = cut(value, words, sizes).reshape(8, *local_shape((8, 8), words, sizes))
+        stacked = cut(value, words, sizes).reshape(8, *shape_on_device((8, 8), words, sizes))
         for shard in shards:
             np.testing.assert_array_equal(shard.data, stacked[shard.device.id])
