@@ -6,6 +6,7 @@ version, so that no other module of sbp asks which jax it runs on.
 
 import contextlib
 import os
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from jax.extend.core import Literal, Primitive
 from jax.extend.random import threefry_2x32 as threefry_2x32
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
-from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import AbstractMesh, AxisType, Mesh
 
 for _register in (source_info_util.register_exclusion, traceback_util.register_exclusion):
     _register(os.path.dirname(os.path.abspath(__file__)) + os.sep)
@@ -96,6 +97,8 @@ def equation_context(equation: Any) -> Any:
     local ones.
     """
     stack = contextlib.ExitStack()
+    if equation is None:
+        return stack
     mesh = current_abstract_mesh()
     info = equation.source_info
     name_stack = source_info_util.current_name_stack() + info.name_stack
@@ -110,15 +113,32 @@ def source_line(source_info: Any) -> str:
 
     Empty where no line of the traceback is the user's.
     """
-    frames = list(source_info_util.user_frames(source_info.traceback))
-    if not frames:
-        return ""
-    own = (f for f in frames if "site-packages" not in f.file_name)
-    frame = next(own, frames[0])
-    path = os.path.relpath(frame.file_name)
+    frames = [(f.file_name, f.start_line) for f in source_info_util.user_frames(
+        source_info.traceback)]  # fmt: skip
+    own = (f for f in frames if "site-packages" not in f[0])
+    return _readable_line(*next(own, frames[0])) if frames else ""
+
+
+def error_line(error: BaseException) -> str:
+    """`file:line` of the user's code that an error passed through last, as `source_line`."""
+    frames = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if source_info_util.is_user_filename(frame.f_code.co_filename)
+    ]
+    return _readable_line(*frames[-1]) if frames else ""
+
+
+def current_line() -> str:
+    """`file:line` of the user's code that calls, as `source_line`."""
+    return source_line(source_info_util.current())
+
+
+def _readable_line(file_name: str, line: int) -> str:
+    path = os.path.relpath(file_name)
     if path.startswith(".."):
-        path = os.path.join(*frame.file_name.split(os.sep)[-2:])
-    return f"{path}:{frame.start_line}"
+        path = os.path.join(*file_name.split(os.sep)[-2:])
+    return f"{path}:{line}"
 
 
 def identity_primitive(
@@ -150,11 +170,15 @@ def logical_mesh(mesh: Any) -> Any:
     Args:
         mesh: The mesh whose axes can be named, or None.
     """
-    names, sizes = (tuple(mesh.axis_names), tuple(mesh.axis_sizes)) if mesh is not None else ((), ())
-    types = (AxisType.Auto,) * len(names)
-    return jax.sharding.use_abstract_mesh(AbstractMesh(sizes, names, axis_types=types))
+    if mesh is None:
+        return jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
+    types = (AxisType.Auto,) * len(mesh.axis_names)
+    if isinstance(mesh, Mesh):
+        logical = Mesh(mesh.devices, mesh.axis_names, axis_types=types).abstract_mesh
+    else:
+        logical = AbstractMesh(tuple(mesh.axis_sizes), tuple(mesh.axis_names), axis_types=types)
+    return jax.sharding.use_abstract_mesh(logical)
 
 
-def current_abstract_mesh() -> Any:
-    """The mesh of the enclosing `jax.set_mesh`, possibly empty."""
-    return jax.sharding.get_abstract_mesh()
+current_abstract_mesh = jax.sharding.get_abstract_mesh
+"""The mesh of the enclosing `jax.set_mesh`, possibly empty."""

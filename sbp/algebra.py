@@ -87,13 +87,21 @@ def parse_word(text: str) -> Word:
         raise SignatureError(
             f"{text.strip()!r} is not a word",
             why="A word is S(dim), B, P, P.max or P.min.",
-            how="write for example 'dp: S(0), tp: B'",
+            how=_guess(text.strip()) or "write for example 'dp: S(0), tp: B'",
         )
     if match.group(1) is not None:
         return Split(int(match.group(1)))
     if match.group(0) == "B":
         return B
     return Partial(match.group(2) or "sum")  # type: ignore[arg-type]
+
+
+def _guess(text: str) -> str:
+    """The word that was meant, where only case or parentheses are wrong."""
+    if split := re.fullmatch(r"[sS]\s*[(\[]?\s*(-?\d+)\s*[)\]]?", text):
+        return f"S({split.group(1)})"
+    known = ("B", "P", "P.max", "P.min")
+    return next((word for word in known if word.lower() == text.lower()), "")
 
 
 class NdSbp(Mapping[str, Word]):
@@ -141,7 +149,7 @@ class NdSbp(Mapping[str, Word]):
             match = _ENTRY.fullmatch(entry)
             if match is None:
                 raise SignatureError(
-                    f"cannot read {entry!r} in {text!r}",
+                    f"cannot read {entry!r}" + (f" in {text!r}" if entry != text else ""),
                     why="Words are written 'axis: word', separated by commas.",
                     how="write for example 'dp: S(0), tp: B'",
                 )

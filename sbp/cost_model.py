@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sbp.algebra import Split, local_type
+from sbp.algebra import Split, Words
 from sbp.boxing import Step
 from sbp.factors import Call, NdSignature
 from sbp.hardware import Cluster, Link
@@ -47,6 +47,11 @@ class CostModel:
     cluster: Cluster
     sizes: tuple[int, ...]
     objective: Objective = "time"
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices of the mesh."""
+        return math.prod(self.sizes)
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -101,7 +106,7 @@ class CostModel:
             flops: Logical operations of a contraction; 0 for anything else.
         """
         seconds = self.signature_seconds(call, signature, traffic, flops)
-        excess = flops / num_parts(signature, self.sizes) - flops / math.prod(self.sizes)
+        excess = flops / num_parts(signature, self.sizes) - flops / self.num_devices
         return self.call_price(seconds, excess)
 
     def signature_seconds(
@@ -109,7 +114,7 @@ class CostModel:
     ) -> float:
         """Time of one equation on one device; arguments as of `signature_price`."""
         nbytes = sum(
-            local_type(array, words, self.sizes).nbytes
+            array.nbytes // num_blocks(words, self.sizes)
             for array, words, counted in zip(
                 (*call.inputs, *call.outputs),
                 (*signature.inputs, *signature.outputs),
@@ -135,12 +140,19 @@ class CostModel:
 
 def num_parts(signature: NdSignature, sizes: Sequence[int]) -> int:
     """Into how many parts a signature divides the work of a call."""
-    parts = 1
-    for axis, size in enumerate(sizes):
-        words = signature.axis(axis)
-        if any(isinstance(word, Split) for word in (*words.inputs, *words.outputs)):
-            parts *= size
-    return parts
+    arrays = (*signature.inputs, *signature.outputs)
+    return math.prod(
+        size
+        for axis, size in enumerate(sizes)
+        if any(isinstance(words[axis], Split) for words in arrays)
+    )
+
+
+def num_blocks(words: Words, sizes: Sequence[int]) -> int:
+    """Into how many blocks words divide an array."""
+    return math.prod(
+        size for word, size in zip(words, sizes, strict=True) if isinstance(word, Split)
+    )
 
 
 def _transfer_seconds(

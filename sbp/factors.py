@@ -185,7 +185,11 @@ def replicated(call: Call) -> Signature:
 
 
 def nd_signatures(
-    call: Call, sizes: Sequence[int], rule: OneAxisRule, localize: Localize = keep_params
+    call: Call,
+    sizes: Sequence[int],
+    rule: OneAxisRule,
+    localize: Localize = keep_params,
+    only: Mapping[int, Signature] | None = None,
 ) -> tuple[NdSignature, ...]:
     """All signatures of a call on a mesh.
 
@@ -197,7 +201,9 @@ def nd_signatures(
         sizes: Number of devices of each mesh axis.
         rule: The signatures of a call on one axis.
         localize: The parameters of the local call.
+        only: Axes on which no other signature is wanted.
     """
+    only = only or {}
     found: dict[NdSignature, None] = {}
 
     def extend(local: Call, chosen: tuple[Signature, ...]) -> None:
@@ -206,7 +212,8 @@ def nd_signatures(
             return
         size = sizes[len(chosen)]
         options = dict.fromkeys((replicated(local), *(rule(local) if size > 1 else ())))
-        for signature in options:
+        wanted = only.get(len(chosen))
+        for signature in options if wanted is None else options.keys() & {wanted}:
             inner = localize_call(local, signature, size, localize)
             if inner is not None:
                 extend(inner, (*chosen, signature))

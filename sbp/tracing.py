@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from sbp import _compat
-from sbp.algebra import ArrayType, NdSbp, Split, format_type
+from sbp.algebra import ArrayType, NdSbp, P, Split, Word, format_type
 from sbp.errors import SbpError
 
 
@@ -158,10 +158,11 @@ def trace(
     try:
         with _compat.logical_mesh(mesh):
             closed = jax.make_jaxpr(fn)(*structs)
-    except NameError as error:
-        if "unbound axis name" not in str(error):
+    except (NameError, ValueError) as error:
+        name = _collective_refused_by_jax(str(error))
+        if name is None:
             raise
-        raise _collective_error(str(error), "in the traced function") from error
+        raise _collective_error(name, _compat.error_line(error)) from None
     jaxpr, consts = _compat.open_jaxpr(closed)
     jaxpr = _compat.drop_dead_code(jaxpr)
     reader = _Reader()
@@ -216,10 +217,15 @@ class _Reader:
         if name in _INLINED:
             return self._inline(eqn, inputs, source)
         outputs = tuple(Value(array_type(var.aval)) for var in eqn.outvars)
-        if name == PIN.name:
-            self.equations.append(Equation("pin", inputs, outputs, eqn.params, source))
-        elif name in ("sharding_constraint", "reshard"):
-            self.equations.append(_constraint(eqn, inputs, outputs, source))
+        if name in (PIN.name, "sharding_constraint", "reshard"):
+            words = eqn.params["words"] if name == PIN.name else _constrained(eqn, source)
+            last = self.equations[-1] if self.equations else None
+            if last and last.name == "pin" and (last.outputs, last.params["words"]) == (
+                inputs, words
+            ):  # fmt: skip
+                # sbp.pin also makes a constraint, for those who read the program without sbp.
+                return inputs
+            self.equations.append(Equation("pin", inputs, outputs, {"words": words}, source))
         else:
             self.equations.append(
                 Equation(
@@ -270,7 +276,8 @@ class _Reader:
 def _params(eqn: Any) -> Mapping[str, Any]:
     if eqn.primitive.name == "scan":
         return {"scan": _compat.scan_of(eqn.params)}
-    return eqn.params
+    # jax notes the mesh at hand in places such as zeros_like; where arrays lie, the plan says.
+    return {k: None if k in ("sharding", "out_sharding") else v for k, v in eqn.params.items()}
 
 
 def name_is_control(name: str) -> bool:
@@ -278,21 +285,27 @@ def name_is_control(name: str) -> bool:
     return name in ("scan", "while", "cond")
 
 
-def _constraint(
-    eqn: Any, inputs: tuple[Atom, ...], outputs: tuple[Value, ...], source: str
-) -> Equation:
+def _constrained(eqn: Any, source: str) -> NdSbp:
+    """The words that one of jax's constraints asks for; axes that it does not name are free."""
     sharding = eqn.params.get("sharding", eqn.params.get("dst_sharding"))
-    words = {
-        axis: Split(dim)
-        for dim, entry in enumerate(sharding.spec)
-        for axis in (entry if isinstance(entry, tuple) else (entry,))
-        if isinstance(axis, str)
-    }
-    return Equation("pin", inputs, outputs, {"words": NdSbp(words)}, source)
+    words: dict[str, Word] = dict.fromkeys(getattr(sharding.spec, "unreduced", ()), P)
+    for dim, entry in enumerate(sharding.spec):
+        axes = [axis for axis in (entry if isinstance(entry, tuple) else (entry,))
+                if isinstance(axis, str)]  # fmt: skip
+        if axes != sorted(axes, key=sharding.mesh.axis_names.index):
+            raise SbpError(
+                f"the constraint {sharding.spec} nests {', '.join(axes)} against the mesh",
+                where=source,
+                why=f"Where several axes split one dim, the axis that stands first in the mesh is "
+                f"the outer one; the mesh has {', '.join(sharding.mesh.axis_names)}.",
+                how="nest the axes in the order of the mesh",
+            )
+        words.update(dict.fromkeys(axes, Split(dim)))
+    return NdSbp(words)
 
 
 def _refuse(name: str, eqn: Any, source: str) -> None:
-    if name in _COLLECTIVES or name == "shard_map":
+    if name == "shard_map" or (name in _COLLECTIVES and _names_an_axis(eqn.params)):
         raise _collective_error(name, source)
     if _compat.has_ordered_effects(eqn.effects):
         raise SbpError(
@@ -302,6 +315,28 @@ def _refuse(name: str, eqn: Any, source: str) -> None:
             "devices of an SPMD program share none.",
             how=("pass ordered=False", "call it outside the parallelized function"),
         )
+    if eqn.effects and eqn.outvars and name not in _INLINED and not name_is_control(name):
+        raise SbpError(
+            f"{name} has a side effect and returns values",
+            where=source,
+            why="The effect must happen once, but its values are needed on every device.",
+            how=("use jax.pure_callback if there is no side effect",
+                 "return nothing from the callback"),
+        )  # fmt: skip
+
+
+def _names_an_axis(params: Mapping[str, Any]) -> bool:
+    """Whether a collective is over a mesh axis; over dims, as `vmap` makes it, it is arithmetic."""
+    axes = params.get("axes", params.get("axis_name"))
+    return any(isinstance(axis, str) for axis in (axes if isinstance(axes, tuple) else (axes,)))
+
+
+def _collective_refused_by_jax(message: str) -> str | None:
+    """The collective that an error of jax is about, which found no mesh to run on."""
+    if "passed to shard_map" in message:
+        return "shard_map"
+    found = re.search(r"unbound axis name: (\w+)(?:.* call (\w+) under)?", message)
+    return f"{found[2] or 'a collective'} over {found[1]!r}" if found else None
 
 
 def _collective_error(name: str, where: str) -> SbpError:

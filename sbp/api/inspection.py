@@ -13,7 +13,7 @@ import numpy as np
 
 from sbp import reference
 from sbp.algebra import B, NdSbp, P, Split, Word, parse_word
-from sbp.api.preparation import struct_of
+from sbp.api.binding import struct_of
 from sbp.cost_model import CostModel
 from sbp.errors import SbpError, SignatureError
 from sbp.factors import Signature

@@ -3,14 +3,15 @@
 Comes in: keyword arguments. Goes out: `Options`. An option that cannot be honoured is an error.
 """
 
+import difflib
 import inspect
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 
 from sbp import hardware as machines
 from sbp.cost_model import CostModel
@@ -20,7 +21,8 @@ from sbp.hardware import Cluster
 from sbp.plan import Conditions, Plan
 
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+          "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}  # fmt: skip
+_SIZES = {unit.upper(): nbytes for unit, nbytes in _UNITS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +64,25 @@ def choose(name: str, value: Any, allowed: Sequence[str]) -> str:
     if value not in allowed:
         raise SbpError(
             f"{name}={value!r} is not an option",
-            how=[f"{name}={option!r}" for option in allowed],
+            why=f"The options are {', '.join(map(repr, allowed))}.",
+            how=f"{name}={allowed[0]!r} is the default",
         )
     return value
 
 
-def parse_nbytes(name: str, value: int | str | None) -> int | None:
+def parse_nbytes(name: str, value: float | str | None) -> int | None:
     """A size in bytes: a number, or text such as `80GiB`."""
-    if value is None or isinstance(value, int):
-        return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", str(value))
-    if match is None or match.group(2).upper() not in _UNITS:
+    if value is None:
+        return None
+    text = str(value) + ("B" if isinstance(value, int | float) else "")
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*([A-Za-z]+)\s*", text)
+    if match is None or match.group(2).upper() not in _SIZES:
         raise SbpError(
-            f"{name}={value!r} is not a size", how=f"{name}='80GiB' or a number of bytes"
+            f"{name}={value!r} is not a size",
+            why=f"A size is a number of bytes, or a number and one of {', '.join(_UNITS)}.",
+            how=f"{name}='80GiB'",
         )
-    return int(float(match.group(1)) * _UNITS[match.group(2).upper()])
+    return int(float(match.group(1)) * _SIZES[match.group(2).upper()])
 
 
 def find_cluster(hardware: Cluster | str | None, mesh: Any) -> Cluster:
@@ -88,9 +94,10 @@ def find_cluster(hardware: Cluster | str | None, mesh: Any) -> Cluster:
         return (
             machines.CPU if device is not None and device.platform == "cpu" else machines.H100_NODE
         )
-    if hardware not in machines.BY_NAME:
+    if not isinstance(hardware, str) or hardware not in machines.BY_NAME:
         raise SbpError(
             f"hardware={hardware!r} is not known",
+            why="It prices the plan: the name of a cluster that sbp knows, or one of your own.",
             how=[*(f"hardware={name!r}" for name in machines.BY_NAME), "pass an sbp.Cluster"],
         )
     return machines.BY_NAME[hardware]
@@ -101,6 +108,7 @@ def mesh_sizes(mesh: Any) -> tuple[int, ...]:
     if not isinstance(mesh, jax.sharding.Mesh | jax.sharding.AbstractMesh):
         raise PlanError(
             f"mesh={mesh!r} is not a mesh",
+            why="A mesh is a jax.sharding.Mesh, or an AbstractMesh to plan without devices.",
             how=["flowjax.make_mesh('dp=2,tp=4')", "jax.make_mesh((2, 4), ('dp', 'tp'))"],
         )
     return tuple(int(mesh.shape[name]) for name in mesh.axis_names)
@@ -110,36 +118,106 @@ def positions(
     fn: Callable[..., Any], argnums: int | Sequence[int], argnames: str | Sequence[str], what: str
 ) -> tuple[int, ...]:
     """Positions of arguments given by number or name."""
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    numbers = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
     names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
     known = parameter_names(fn)
+    takes = f"{function_name(fn)} takes {', '.join(known) or 'no arguments by position'}."
     for name in names:
         if name not in known:
             raise SbpError(
-                f"{what}_argnames names {name!r}, which {_name(fn)} does not take",
-                why=f"Its arguments are {', '.join(known)}.",
-                how="name one of its arguments",
+                f"{what}_argnames names {name!r}, which {function_name(fn)} does not take",
+                why=takes,
+                how=_similar(name, known) or ["name one of its arguments"],
             )
-    wrong = next((n for n in numbers if not isinstance(n, int) or n < 0), None)
-    if wrong is not None:
-        raise SbpError(f"{what}_argnums has {wrong!r}", how="count arguments from 0")
+    for number in numbers:
+        if not isinstance(number, int) or not 0 <= number < _most_arguments(fn):
+            raise SbpError(
+                f"{what}_argnums has {number!r}, which is no argument of {function_name(fn)}",
+                why=f"{takes} Arguments are counted from 0.",
+                how=[f"a number from 0 to {len(known) - 1}"] * bool(known)
+                + [f"{what}_argnames={name!r}" for name in known[:3]],
+            )
     return tuple(dict.fromkeys((*numbers, *map(known.index, names))))
+
+
+def _similar(name: str, known: Sequence[str]) -> list[str]:
+    return [repr(close) for close in difflib.get_close_matches(name, known, cutoff=0.5)]
+
+
+def _most_arguments(fn: Callable[..., Any]) -> float:
+    many = any(p.kind == p.VAR_POSITIONAL for p in _parameters(fn))
+    return math.inf if many else len(parameter_names(fn))
+
+
+def check_disjoint(fn: Callable[..., Any], donate: Sequence[int], static: Sequence[int]) -> None:
+    """An argument cannot be both donated and static."""
+    both = sorted({*donate} & {*static})
+    if both:
+        names = [*parameter_names(fn), *(f"argument {k}" for k in range(max(both) + 1))]
+        raise SbpError(
+            f"{', '.join(names[k] for k in both)} of {function_name(fn)} is donated and static",
+            why="A static argument is no array, so it has no memory to give.",
+            how=["do not donate it", "do not make it static"],
+        )
+
+
+def check_function(fn: Any) -> None:
+    """Only something that can be called can be parallelized."""
+    if not callable(fn):
+        raise SbpError(
+            f"parallelize was given {fn!r}, which cannot be called",
+            why="It takes a pure function of arrays and returns a step.",
+            how="sbp.parallelize(train_step, mesh=mesh)",
+        )
+
+
+def check_plan(plan: Any) -> None:
+    """A saved plan comes as the plan, not as its path."""
+    if plan is not None and not isinstance(plan, Plan):
+        raise SbpError(
+            f"plan={plan!r} is not a plan",
+            why="It is an sbp.Plan: from step.plan(...), or read from a file.",
+            how="plan=sbp.Plan.load(path)",
+        )
 
 
 def parameter_names(fn: Callable[..., Any]) -> list[str]:
     """Names of the positional parameters of a function, as far as it tells them."""
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        return []
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p.name for p in parameters if p.kind in kinds]
+    return [p.name for p in _parameters(fn) if p.kind in kinds]
 
 
-def _name(fn: Callable[..., Any]) -> str:
+def _parameters(fn: Callable[..., Any]) -> Sequence[inspect.Parameter]:
+    try:
+        return tuple(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return (inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),)
+
+
+def argument_names(fn: Callable[..., Any], count: int) -> list[str]:
+    """A name for each positional argument of a call; `args.2` where the function names none."""
+    names = parameter_names(fn)[:count]
+    rest = next((p.name for p in _parameters(fn) if p.kind == p.VAR_POSITIONAL), "args")
+    return names + [f"{rest}.{k}" for k in range(count - len(names))]
+
+
+def function_name(fn: Callable[..., Any]) -> str:
+    """The name of a function, for people."""
     return getattr(fn, "__name__", type(fn).__name__)
 
 
 def dtype_name(value: Any) -> str | None:
-    """The name of a dtype given in any of jax's forms."""
-    return None if value is None else str(np.dtype(value))
+    """The name of a float dtype given in any of jax's forms."""
+    if value is None:
+        return None
+    try:
+        dtype = jax.numpy.dtype(value)
+    except TypeError:
+        dtype = None
+    if dtype is None or not jax.numpy.issubdtype(dtype, jax.numpy.floating):
+        raise SbpError(
+            f"reduce_dtype={value!r} is not a float dtype",
+            why="It is a float dtype to which the program narrows sums; they are then added in it.",
+            how=["reduce_dtype='bfloat16'", "reduce_dtype=None adds as the program says"],
+        )
+    return str(dtype)

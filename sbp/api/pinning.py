@@ -10,10 +10,10 @@ import jax
 from jax.sharding import AxisType, PartitionSpec
 
 from sbp import _compat
-from sbp.algebra import NdSbp, Partial, Split, Word
+from sbp.algebra import ArrayType, NdSbp, Partial, Split, Word, format_type
 from sbp.errors import SignatureError
 from sbp.lowering.specs import spec_of
-from sbp.tracing import PIN
+from sbp.tracing import PIN, array_type
 
 
 def pin(x: Any, words: NdSbp | str | None = None, /, **by_axis: Word | str) -> Any:
@@ -35,8 +35,8 @@ def pin(x: Any, words: NdSbp | str | None = None, /, **by_axis: Word | str) -> A
         axis: NdSbp.parse(f"{axis}: {word}")[axis] if isinstance(word, str) else word
         for axis, word in by_axis.items()
     }
-    ndim = len(jax.typeof(x).shape)
-    request = NdSbp({axis: _counted(w, ndim, axis) for axis, w in NdSbp(asked, **named).items()})
+    kind = array_type(x)
+    request = NdSbp({axis: _counted(w, kind, axis) for axis, w in NdSbp(asked, **named).items()})
     if not request:
         return x
     pinned: Any = PIN.bind(x, words=request)
@@ -44,14 +44,17 @@ def pin(x: Any, words: NdSbp | str | None = None, /, **by_axis: Word | str) -> A
     return pinned if mesh.empty else _constrain(pinned, request, mesh)
 
 
-def _counted(word: Word, ndim: int, axis: str) -> Word:
+def _counted(word: Word, array: ArrayType, axis: str) -> Word:
     if not isinstance(word, Split):
         return word
+    ndim = array.ndim
     if not -ndim <= word.dim < ndim:
         raise SignatureError(
             f"pin '{axis}: {word}' splits a dim that does not exist",
-            why=f"The array has {ndim} dims.",
-            how=f"pin a dim from 0 to {ndim - 1}" if ndim else f"pin '{axis}: B'",
+            where=_compat.current_line(),
+            why=f"{format_type(array)} has {ndim} dims"
+            + (f", numbered 0 to {ndim - 1}." if ndim else "."),
+            how=f"pin '{axis}: S({ndim - 1})'" if ndim else f"pin '{axis}: B'",
         )
     return Split(word.dim % ndim)
 

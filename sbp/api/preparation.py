@@ -11,12 +11,13 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding
 
-from sbp.algebra import NdSbp, Partial
-from sbp.api.options import Options, parameter_names
+from sbp.algebra import Partial
+from sbp.api.binding import check_arrays
+from sbp.api.options import Options, argument_names, function_name
 from sbp.api.requests import leaf_paths, spread
 from sbp.api.ties import find_ties
 from sbp.errors import PlanError, SignatureError
-from sbp.graph import Boundary
+from sbp.graph import Boundary, result_name
 from sbp.lowering.auto import lower_automatically
 from sbp.lowering.manual import lower_manually
 from sbp.lowering.specs import spec_of
@@ -25,15 +26,6 @@ from sbp.plan.assignment import Assignment
 from sbp.tracing import Traced, trace
 
 _LOG = logging.getLogger("sbp")
-
-
-def struct_of(leaf: Any) -> jax.ShapeDtypeStruct:
-    """Shape, dtype and weak type of an argument leaf, whatever holds it."""
-    if not isinstance(leaf, jax.ShapeDtypeStruct):
-        leaf = jax.typeof(leaf)
-    return jax.ShapeDtypeStruct(
-        leaf.shape, leaf.dtype, weak_type=bool(getattr(leaf, "weak_type", False))
-    )
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -49,7 +41,8 @@ class Prepared:
         out_tree: Structure of the result.
         structs: Types of the argument leaves.
         paths: Their paths.
-        static: Positions of static arguments.
+        static: Static arguments by position.
+        donate: Positions of donated arguments.
         lowering: Which lowering to use.
     """
 
@@ -61,9 +54,10 @@ class Prepared:
     out_tree: Any
     structs: tuple[jax.ShapeDtypeStruct, ...]
     paths: tuple[str, ...]
-    static: tuple[int, ...]
+    static: Mapping[int, Any]
+    donate: tuple[int, ...]
     lowering: str
-    _planned: dict[Any, Any] = dataclasses.field(default_factory=dict)
+    _programs: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def has_partial_boundary(self) -> bool:
@@ -71,14 +65,22 @@ class Prepared:
         ends = (*self.plan.arguments, *self.plan.results)
         return any(isinstance(word, Partial) for _, words in ends for word in words.values())
 
-    def leaves(self, args: Sequence[Any]) -> list[Any]:
-        """Leaves of the arguments that are not static."""
-        return jax.tree.leaves([x for k, x in enumerate(args) if k not in self.static])
+    def dynamic(self, args: Sequence[Any]) -> list[Any]:
+        """The arguments that are not static."""
+        return [x for k, x in enumerate(args) if k not in self.static]
 
     def with_leaves(self, args: Sequence[Any], leaves: Sequence[Any]) -> tuple[Any, ...]:
         """The arguments with other leaves."""
         dynamic = iter(self.in_tree.unflatten(leaves))
         return tuple(x if k in self.static else next(dynamic) for k, x in enumerate(args))
+
+    def placed_structs(self, mesh: Mesh) -> tuple[Any, ...]:
+        """Types of the arguments that are not static, lying where the plan wants them."""
+        pairs = zip(self.structs, self.leaf_shardings(mesh), strict=True)
+        return tuple(self.in_tree.unflatten([
+            jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where, weak_type=s.weak_type)
+            for s, where in pairs
+        ]))  # fmt: skip
 
     def leaf_shardings(self, mesh: Mesh) -> list[NamedSharding]:
         """Where each argument leaf lies."""
@@ -116,12 +118,26 @@ class Prepared:
             start = stop
         return None
 
-    def run(self, args: Sequence[Any], mesh: Mesh) -> Any:
-        """Applies the planned program; called while jax traces the step."""
-        if mesh.axis_types not in self._planned:
-            self._planned[mesh.axis_types] = self._differentiable(self._lower(mesh))
-        results = self._planned[mesh.axis_types](*self.leaves(args))
-        return self.out_tree.unflatten(results)
+    def program(self, mesh: Mesh) -> Any:
+        """The jitted program, a function of the arguments that are not static."""
+        if mesh.axis_types not in self._programs:
+            planned = self._differentiable(self._lower(mesh))
+
+            def body(*dynamic: Any) -> Any:
+                return self.out_tree.unflatten(planned(*jax.tree.leaves(dynamic)))
+
+            body.__name__ = self.plan.name
+            self._programs[mesh.axis_types] = jax.jit(
+                body,
+                in_shardings=self.in_shardings(mesh),
+                out_shardings=self.out_shardings(mesh),
+                donate_argnums=[k - sum(s < k for s in self.static) for k in self.donate],
+            )
+        return self._programs[mesh.axis_types]
+
+    def lower(self, mesh: Mesh) -> Any:
+        """The lowered program (a `jax.stages.Lowered`); equal requests share one."""
+        return self.program(mesh).lower(*self.placed_structs(mesh))
 
     def _lower(self, mesh: Mesh) -> Callable[..., Sequence[Any]]:
         if self.lowering == "auto":
@@ -203,26 +219,29 @@ def prepare(
     def flat(*leaves: Any) -> Sequence[Any]:
         dynamic = iter(in_tree.unflatten(leaves))
         full = [static[k] if k in static else next(dynamic) for k in range(len(args))]
-        results, out_tree = jax.tree.flatten(fn(*full))
+        results, out_tree = jax.tree.flatten(returned := fn(*full))
+        check_arrays(
+            returned, lambda path: f"{result_name(path)} of {function_name(fn)}", "return arrays"
+        )
         out_trees.append(out_tree)
         return results
 
     traced = trace(flat, structs, options.mesh)
     out_tree = out_trees[-1]
-    names = parameter_names(fn)
-    named = [names[k] if k < len(names) else f"arg{k}" for k in range(len(args)) if k not in static]
-    trees = dict(zip(named, in_tree.unflatten(structs), strict=True))
+    named = argument_names(fn, len(args))
+    dynamic = [name for k, name in enumerate(named) if k not in static]
+    trees = dict(zip(dynamic, in_tree.unflatten(structs), strict=True))
     outputs = [jax.ShapeDtypeStruct(a.type.shape, a.type.dtype) for a in traced.block.outputs]
     boundary = _boundary(options, trees, out_tree.unflatten(outputs), in_tree, out_tree, first)
     _check_ends(options, boundary)
-    name = getattr(fn, "__name__", type(fn).__name__)
     plan, assignment = make_plan(
-        name, traced, options.axes, options.costs, boundary, options.conditions, options.saved
-    )
+        function_name(fn), traced, options.axes, options.costs, boundary, options.conditions,
+        options.saved,
+    )  # fmt: skip
     plan = dataclasses.replace(plan, in_tree=in_tree, out_tree=out_tree)
     return Prepared(
         flat, traced, plan, assignment, in_tree, out_tree, structs,
-        boundary.argument_paths, tuple(static), options.lowering,
+        boundary.argument_paths, static, options.donate, options.lowering,
     )  # fmt: skip
 
 
@@ -249,31 +268,31 @@ def _boundary(
 
 
 def _check_ends(options: Options, boundary: Boundary) -> None:
-    ends = [("in_sbp", path, words) for path, words in
-            zip(boundary.argument_paths, boundary.argument_words, strict=True)]  # fmt: skip
-    ends += [("out_sbp", path, words) for path, words in
-             zip(boundary.result_paths, boundary.result_words, strict=True)]  # fmt: skip
-    explicit = all(kind == AxisType.Explicit for kind in options.mesh.axis_types)
-    for what, path, words in ends:
-        _check_end(what, path, words, explicit)
+    arguments = zip(boundary.argument_paths, boundary.argument_words, strict=True)
+    results = zip(boundary.result_paths, boundary.result_words, strict=True)
+    ends = [("in_sbp", f"argument {path}", words) for path, words in arguments]
+    ends += [("out_sbp", result_name(path), words) for path, words in results]
+    for what, where, words in ends:
+        for axis, word in (words or {}).items():
+            if isinstance(word, Partial):
+                _check_partial_end(what, where, axis, word, options.mesh)
 
 
-def _check_end(what: str, path: str, words: NdSbp | None, explicit: bool) -> None:
-    for axis, word in (words or {}).items():
-        if not isinstance(word, Partial):
-            continue
-        if word.kind != "sum":
-            raise SignatureError(
-                f"{what} '{axis}: {word}' cannot cross the boundary of a step",
-                where=path or "the result",
-                why="jax has arrays of unreduced sums, not of maxima or minima.",
-                how=f"{what} '{axis}: B', or S of a dim",
-            )
-        if not explicit:
-            raise SignatureError(
-                f"{what} '{axis}: P' asks for a partial array on a mesh with Auto axes",
-                where=path or "the result",
-                why="jax's unreduced arrays exist on Explicit axes only.",
-                how=[f"{what} '{axis}: B', or S of a dim",
-                     "make the mesh with axis_types=(AxisType.Explicit,) * n"],
-            )  # fmt: skip
+def _check_partial_end(what: str, where: str, axis: str, word: Partial, mesh: Any) -> None:
+    if word.kind != "sum":
+        raise SignatureError(
+            f"{what} '{axis}: {word}' cannot cross the boundary of a step",
+            where=where,
+            why="jax has arrays of unreduced sums, not of maxima or minima.",
+            how=f"{what} '{axis}: B', or S of a dim",
+        )
+    if not all(kind == AxisType.Explicit for kind in mesh.axis_types):
+        raise SignatureError(
+            f"{what} '{axis}: P' asks for a partial array on a mesh with Auto axes",
+            where=where,
+            why="jax's unreduced arrays exist on Explicit axes only.",
+            how=[
+                f"{what} '{axis}: B', or S of a dim",
+                "flowjax.make_mesh(..., axis_types=AxisType.Explicit)",
+            ],
+        )

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from sbp.algebra import NdSbp
+from sbp.algebra import ArrayType, NdSbp, format_type
 from sbp.errors import SignatureError
 from sbp.lowering.specs import from_partition_spec
 
@@ -31,18 +31,27 @@ def as_words(request: Any, mesh: Any, ndim: int, where: str) -> NdSbp:
     """
     if isinstance(request, NdSbp):
         return request
-    if isinstance(request, str):
-        return NdSbp.parse(request)
-    if isinstance(request, NamedSharding):
-        if tuple(request.mesh.axis_names) != tuple(mesh.axis_names):
-            raise SignatureError(
-                "a sharding of another mesh is asked for",
-                where=where,
-                why=f"It is on axes {request.mesh.axis_names}, the mesh has {mesh.axis_names}.",
-                how="give words by axis name: 'dp: S(0)'",
-            )
-        request = request.spec
-    return from_partition_spec(request, mesh, ndim)
+    try:
+        if isinstance(request, str):
+            return NdSbp.parse(request)
+        if isinstance(request, NamedSharding):
+            _check_same_mesh(request.mesh, mesh)
+            request = request.spec
+        return from_partition_spec(request, mesh, ndim)
+    except SignatureError as error:
+        raise SignatureError(error.what, where=where, why=error.why, how=error.how) from None
+
+
+def _check_same_mesh(given: Any, mesh: Any) -> None:
+    one, other = (
+        ", ".join(f"{name}={size}" for name, size in m.shape.items()) for m in (given, mesh)
+    )
+    if one != other:
+        raise SignatureError(
+            "a sharding of another mesh is asked for",
+            why=f"It is on a mesh of {one}; this mesh has {other}.",
+            how="give words by axis name: 'dp: S(0)'",
+        )
 
 
 def path_of(keys: Sequence[Any], root: str) -> str:
@@ -56,6 +65,16 @@ def path_of(keys: Sequence[Any], root: str) -> str:
         else:
             parts.append(str(key))
     return ".".join(parts)
+
+
+def described(tree: Any, most: int = 4) -> str:
+    """The first leaves of a tree, with paths and types."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    shown = [
+        f"{path_of(keys, '')} {format_type(ArrayType(x.shape, x.dtype))}".strip()
+        for keys, x in leaves[:most]
+    ]
+    return ", ".join(shown) + (f" and {len(leaves) - most} more" if len(leaves) > most else "")
 
 
 def leaf_paths(trees: Mapping[str, Any]) -> list[str]:
@@ -88,7 +107,7 @@ def spread(
     if request is None:
         return (None,) * len(paths)
     if isinstance(request, Mapping) and not isinstance(request, NdSbp):
-        requests = _by_pattern(request, trees, paths, what)
+        requests = _by_pattern(request, trees, paths, mesh, what)
     elif isinstance(request, WORDS):
         requests = [request] * len(paths)
     else:
@@ -100,18 +119,27 @@ def spread(
 
 
 def _by_pattern(
-    patterns: Mapping[str, Any], trees: Mapping[str, Any], paths: Sequence[str], what: str
-) -> list[Any]:
+    patterns: Mapping[str, Any], trees: Mapping[str, Any], paths: Sequence[str], mesh: Any,
+    what: str,
+) -> list[Any]:  # fmt: skip
     requests: list[Any] = [None] * len(paths)
     taken = [False] * len(paths)
     for pattern, asked in patterns.items():
+        if not isinstance(pattern, str):
+            raise SignatureError(
+                f"{what} has the key {pattern!r}, which is not a path pattern",
+                why=_shown(paths),
+                how=f"give text, or words by position: {what}=('dp: S(0)', None)",
+            )
         fits = [
             k
             for k, path in enumerate(paths)
-            if fnmatch.fnmatchcase(path, pattern) or path.startswith(f"{pattern}.")
+            if path == pattern
+            or path.startswith(f"{pattern}.")
+            or fnmatch.fnmatchcase(path, pattern)
         ]
         if not fits:
-            raise _unused(pattern, paths, what)
+            raise _unused(pattern, paths, mesh, what)
         if isinstance(asked, WORDS) or asked is None:
             found = dict.fromkeys(fits, asked)
         elif pattern in trees:
@@ -130,13 +158,23 @@ def _by_pattern(
     return requests
 
 
-def _unused(pattern: str, paths: Sequence[str], what: str) -> SignatureError:
-    close = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.4)
-    shown = ", ".join(paths[:8]) + (f" and {len(paths) - 8} more" if len(paths) > 8 else "")
+def _shown(paths: Sequence[str]) -> str:
+    if not any(paths):
+        return "There is one leaf, without a path." if paths else "There are no leaves."
+    more = f" and {len(paths) - 8} more" if len(paths) > 8 else ""
+    return f"The leaves are {', '.join(paths[:8])}{more}."
+
+
+def _unused(pattern: str, paths: Sequence[str], mesh: Any, what: str) -> SignatureError:
+    how = [f"{name!r}" for name in difflib.get_close_matches(pattern, paths, n=3, cutoff=0.4)]
+    if pattern in mesh.axis_names:
+        how = [f"words by axis are one text: '{pattern}: S(0)'"]
+    if not any(paths):
+        how = [f"{what}='{next(iter(mesh.axis_names), 'dp')}: S(0)'"]
     return SignatureError(
         f"{what} pattern {pattern!r} matches nothing",
-        why=f"The leaves are {shown}." if paths else "There are no leaves.",
-        how=[*(f"{name!r}" for name in close), "remove the pattern"],
+        why=_shown(paths),
+        how=[*how, "remove the pattern"],
     )
 
 
@@ -144,9 +182,11 @@ def _by_position(request: Any, trees: Mapping[str, Any], what: str) -> list[Any]
     if len(trees) == 1 and "" in trees:
         return _prefix(request, trees[""], what)
     if not isinstance(request, Sequence) or len(request) != len(trees):
-        given = f"{len(request)} entries" if isinstance(request, Sequence) else repr(request)
+        given = repr(request)
+        if isinstance(request, Sequence):
+            given = f"{len(request)} entr{'y' if len(request) == 1 else 'ies'}"
         raise SignatureError(
-            f"{what} has {given} for {len(trees)} arguments",
+            f"{what} has {given} for {len(trees)} argument{'s'[: len(trees) != 1]}",
             why=f"The arguments are {', '.join(trees)}.",
             how=["give one entry an argument, None leaves it free",
                  f"give a mapping: {{'{next(iter(trees), 'x')}': 'dp: S(0)'}}"],
@@ -173,18 +213,44 @@ def _prefix(prefix: Any, tree: Any, where: str) -> list[Any]:
         )
     try:
         subtrees = structure.flatten_up_to(tree)
-    except ValueError as error:
+    except ValueError:
         raise SignatureError(
             "the tree of words is not a prefix of the tree of arrays",
             where=where,
-            why=f"{error}\nThe arrays are {jax.tree.structure(tree)}.",
-            how=[
-                "give one text for the whole subtree",
-                "use path patterns: {'state.params.*': ...}",
-            ],
-        ) from error
+            why=_difference(prefix, tree, ""),
+            how=["one text for a whole subtree", "path patterns: {'state.params.*': 'dp: S(0)'}"],
+        ) from None
     return [
         words
         for words, subtree in zip(leaves, subtrees, strict=True)
         for _ in jax.tree.leaves(subtree)
     ]
+
+
+def _difference(prefix: Any, tree: Any, path: str) -> str:
+    """Where a tree of words first leaves the tree of arrays, in words."""
+    if prefix is None or isinstance(prefix, WORDS):
+        return ""
+    ours, theirs = (_children(node) for node in (prefix, tree))
+    at = f" at {path!r}" if path else ""
+    if type(prefix) is not type(tree) or list(ours) != list(theirs):
+        return f"The words{at} are {_kind(prefix, ours)}, the arrays are {_kind(tree, theirs)}."
+    found = (
+        _difference(child, theirs[key], f"{path}.{key}" if path else key)
+        for key, child in ours.items()
+    )
+    return next(filter(None, found), f"The words{at} have another structure than the arrays.")
+
+
+def _children(node: Any) -> dict[str, Any]:
+    """The subtrees one level below a node, by key; nothing below a leaf."""
+    if node is None or isinstance(node, (*WORDS, jax.ShapeDtypeStruct)):
+        return {}
+    pairs, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda x: x is not node)
+    return {path_of(keys, ""): child for keys, child in pairs}
+
+
+def _kind(node: Any, children: Mapping[str, Any]) -> str:
+    if isinstance(node, jax.ShapeDtypeStruct):
+        return f"one array {format_type(ArrayType(node.shape, node.dtype))}"
+    return f"{type(node).__name__} of {', '.join(children) or 'nothing'}"

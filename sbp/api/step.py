@@ -5,7 +5,6 @@ call of a step is a call of one jitted object; tracing and planning happen when 
 traced, and only for shapes not seen before.
 """
 
-import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,16 +13,24 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding
 
 from sbp import _compat
+from sbp.algebra import NdSbp, Partial
+from sbp.api.arrays import box
+from sbp.api.binding import by_position, check_arguments, check_call, struct_of
 from sbp.api.options import (
     Options,
+    check_disjoint,
+    check_function,
+    check_plan,
     choose,
     dtype_name,
     find_cluster,
+    function_name,
     mesh_sizes,
     parse_nbytes,
     positions,
 )
-from sbp.api.preparation import Prepared, prepare, struct_of
+from sbp.api.preparation import Prepared, prepare
+from sbp.api.requests import described
 from sbp.cost_model import CostModel
 from sbp.errors import PlanError, SbpError
 from sbp.hardware import Cluster
@@ -68,12 +75,14 @@ def parallelize(
     Raises:
         SbpError: An option cannot be honoured.
     """
+    check_function(fn)
     sizes = mesh_sizes(mesh)
+    donate = positions(fn, donate_argnums, donate_argnames, "donate")
+    static = positions(fn, static_argnums, static_argnames, "static")
+    check_disjoint(fn, donate, static)
+    check_plan(plan)
     options = Options(
-        mesh, in_sbp, out_sbp,
-        positions(fn, donate_argnums, donate_argnames, "donate"),
-        positions(fn, static_argnums, static_argnames, "static"),
-        tie,
+        mesh, in_sbp, out_sbp, donate, static, tie,
         Conditions(
             choose("search", search, ("optimal", "greedy", "exhaustive")),  # type: ignore[arg-type]
             parse_nbytes("memory_limit", memory_limit),
@@ -103,21 +112,25 @@ class Step:
         self._options = options
         self._prepared: dict[Any, Prepared] = {}
         self._first: Prepared | None = None
-        self._programs: dict[Any, Any] = {}
+        self._executables: dict[Any, Any] = {}
         self._told: set[str] = set()
-        self._run: Any = self._first_call
-        self.__name__ = getattr(fn, "__name__", type(fn).__name__)
+        self._run: Any = None
+        # The mesh that was set when `_run` was chosen: its axis types are those of the program.
+        self._context: Any = None
+        self.__name__ = function_name(fn)
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the step; see `parallelize`."""
         if kwargs:
-            args = self._bind(args, kwargs)
+            args = by_position(self._fn, args, kwargs)
+        if _compat.current_abstract_mesh() is not self._context:
+            return self._settle(args)
         try:
             return self._run(*args)
         except (ValueError, TypeError) as error:
-            return self._retry(args, error)
+            return self._settle(args, error)
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments.
@@ -126,7 +139,7 @@ class Step:
             *args: Arrays, or anything with shape and dtype such as `jax.ShapeDtypeStruct`.
             **kwargs: Arguments by name.
         """
-        return self._prepare(self._bind(args, kwargs)).plan
+        return self._prepare(by_position(self._fn, args, kwargs)).plan
 
     def place(self, *args: Any) -> Any:
         """Puts arguments where the plan wants them.
@@ -154,55 +167,49 @@ class Step:
             raise PlanError(
                 f"{self.__name__} has no plan yet, so it is not known where its arguments lie",
                 why="init places the result by the plan, and a plan needs all arguments' shapes.",
-                how=f"first call step.plan(jax.eval_shape({_name(init_fn)}, ...), ...) with the "
-                "other arguments",
+                how=f"first call step.plan(jax.eval_shape({function_name(init_fn)}, ...), ...) "
+                "with the other arguments",
             )
         mesh = self._mesh()
         index = self._first.argument_like(made)
         if index is None:
             raise PlanError(
-                f"{_name(init_fn)} returns nothing that {self.__name__} takes",
-                why=f"It returns {jax.tree.structure(made)}; no argument has this structure with "
-                "these shapes and dtypes.",
-                how="plan with the shapes that it returns",
+                f"{function_name(init_fn)} returns nothing that {self.__name__} takes",
+                why=f"It returns {described(made)}; no argument has this structure with these "
+                "shapes and dtypes.",
+                how="plan with what it returns: "
+                f"step.plan(jax.eval_shape({function_name(init_fn)}, ...), ...)",
             )
         shardings = self._first.in_shardings(mesh)[index]
         return jax.jit(init_fn, out_shardings=shardings)(*args)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Jax's lowered program for these arguments (a `jax.stages.Lowered`)."""
-        args = self._bind(args, kwargs)
-        return self._program(self._prepare(args)).lower(*args)
+        return self._prepare(by_position(self._fn, args, kwargs)).lower(self._mesh())
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """The traced one-device program, for printing."""
-        return self._prepare(self._bind(args, kwargs)).traced
-
-    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        if not kwargs:
-            return tuple(args)
-        bound = inspect.signature(self._fn).bind(*args, **kwargs)
-        bound.apply_defaults()
-        if bound.kwargs:
-            raise SbpError(
-                f"{self.__name__} takes {', '.join(bound.kwargs)} by name only",
-                why="A jitted program with shardings takes arguments by position.",
-                how="let the function take it by position too",
-            )
-        return bound.args
+        return self._prepare(by_position(self._fn, args, kwargs)).traced
 
     def _prepare(self, args: Sequence[Any]) -> Prepared:
-        static = tuple((k, args[k]) for k in self._options.static if k < len(args))
-        dynamic = [x for k, x in enumerate(args) if k not in dict(static)]
-        leaves, tree = jax.tree.flatten(dynamic)
-        structs = tuple(map(struct_of, leaves))
-        key = (tree, tuple((s.shape, s.dtype, s.weak_type) for s in structs), static)
-        if key not in self._prepared:
-            self._prepared[key] = prepare(
-                self._fn, self._options, args, tree, structs, dict(static), self._first
+        static = {k: args[k] for k in self._options.static if k < len(args)}
+        leaves, tree = jax.tree.flatten([x for k, x in enumerate(args) if k not in static])
+        try:
+            structs = tuple(map(struct_of, leaves))
+            types = tuple((s.shape, s.dtype, s.weak_type) for s in structs)
+            key = (tree, types, tuple((k, type(x), x) for k, x in static.items()))
+            known = self._prepared.get(key)
+        except (TypeError, OverflowError):
+            check_call(self._fn, args, {})
+            check_arguments(self._fn, args, self._options.static)
+            raise
+        if known is None:
+            check_call(self._fn, args, {})
+            known = self._prepared[key] = prepare(
+                self._fn, self._options, args, tree, structs, static, self._first
             )
-            self._first = self._first or self._prepared[key]
-        return self._prepared[key]
+            self._first = self._first or known
+        return known
 
     def _mesh(self) -> Mesh:
         """The mesh to run on: the user's devices, with the axis types of the context."""
@@ -228,73 +235,84 @@ class Step:
             types = (AxisType.Auto,) * len(mesh.axis_names)
         return Mesh(mesh.devices, mesh.axis_names, axis_types=types)
 
-    def _program(self, prepared: Prepared) -> Any:
-        mesh = self._mesh()
-        if mesh.axis_types not in self._programs:
-            first = self._first or prepared
+    def _settle(self, args: Sequence[Any], error: Exception | None = None) -> Any:
+        """Finds the program for these arguments, brings them where it wants them, runs it.
 
-            def body(*args: Any) -> Any:
-                return self._prepare(args).run(args, mesh)
-
-            body.__name__ = self.__name__
-            self._programs[mesh.axis_types] = jax.jit(
-                body,
-                in_shardings=first.in_shardings(mesh),
-                out_shardings=first.out_shardings(mesh),
-                donate_argnums=self._options.donate,
-                static_argnums=self._options.static,
-            )
-        return self._programs[mesh.axis_types]
-
-    def _first_call(self, *args: Any) -> Any:
-        self._run = self._program(self._prepare(args))
-        return self._run(*args)
-
-    def _retry(self, args: Sequence[Any], error: Exception) -> Any:
-        """Places arguments that lie elsewhere, then runs once more; else the error stands."""
-        if isinstance(error, SbpError) or self._first is None:
+        Args:
+            args: Arguments that the program at hand was not made for.
+            error: What it said of them; None where the context has changed.
+        """
+        if isinstance(error, SbpError):
             raise error
         prepared = self._prepare(args)
         mesh = self._mesh()
-        program = self._program(prepared)
-        moved = self._misplaced(prepared, args, mesh)
-        if program is self._run and not moved:
+        leaves = jax.tree.leaves(prepared.dynamic(args))
+        if any(map(_compat.is_tracer, leaves)):
+            return prepared.program(mesh)(*prepared.dynamic(args))
+        run = self._executable(prepared, mesh)
+        moved = [
+            (path, leaf.nbytes)
+            for path, leaf, sharding in zip(
+                prepared.paths, leaves, prepared.leaf_shardings(mesh), strict=True
+            )
+            if _is_misplaced(leaf, sharding)
+        ]
+        if error is not None and run is self._run and not moved:
             raise error
-        self._run = program
-        if moved:
-            for path, nbytes in moved:
-                self._tell(path, f"{self.__name__}: moved {path} ({nbytes} bytes) to where the "
-                           "plan wants it; step.place does this ahead of time")  # fmt: skip
-            args = self._put(prepared, args, mesh)
-        return program(*args)
+        self._run, self._context = run, _compat.current_abstract_mesh()
+        for path, nbytes in moved:
+            self._tell(path, f"{self.__name__}: moved {path} ({nbytes} bytes) to where the plan "
+                       "wants it; step.place does this ahead of time")  # fmt: skip
+        return run(*(self._put(prepared, args, mesh) if moved else args))
+
+    def _executable(self, prepared: Prepared, mesh: Mesh) -> Any:
+        """The compiled program, a function of all arguments.
+
+        It is compiled for types and shardings once, and takes arrays from wherever they come. A
+        jitted function would compile anew for arrays that do not lie on the mesh yet.
+        """
+        key = (prepared, mesh.axis_types)
+        if key not in self._executables:
+            compiled = prepared.lower(mesh).compile()
+            self._executables[key] = (
+                _for_static(compiled, prepared.static) if prepared.static else compiled
+            )
+        return self._executables[key]
 
     def _tell(self, key: str, message: str) -> None:
         if key not in self._told:
             self._told.add(key)
             _LOG.warning(message)
 
-    def _misplaced(
-        self, prepared: Prepared, args: Sequence[Any], mesh: Mesh
-    ) -> list[tuple[str, int]]:
-        leaves, shardings = prepared.leaves(args), prepared.leaf_shardings(mesh)
-        return [
-            (path, leaf.nbytes)
-            for path, leaf, sharding in zip(prepared.paths, leaves, shardings, strict=True)
-            if _is_misplaced(leaf, sharding)
-        ]
-
     def _put(self, prepared: Prepared, args: Sequence[Any], mesh: Mesh) -> tuple[Any, ...]:
-        leaves, shardings = prepared.leaves(args), prepared.leaf_shardings(mesh)
+        leaves = jax.tree.leaves(prepared.dynamic(args))
+        ends = zip(leaves, prepared.plan.arguments, prepared.leaf_shardings(mesh), strict=True)
         return prepared.with_leaves(args, [
-            jax.device_put(leaf, sharding) for leaf, sharding in zip(leaves, shardings, strict=True)
+            # jax cannot put an array into a partial sharding.
+            box(leaf, words, mesh) if _has_partial(words) else jax.device_put(leaf, sharding)
+            for leaf, (_, words), sharding in ends
         ])  # fmt: skip
 
 
 def _is_misplaced(leaf: Any, sharding: NamedSharding) -> bool:
-    if not isinstance(leaf, jax.Array) or _compat.is_tracer(leaf):
+    if not isinstance(leaf, jax.Array):
+        return bool(sharding.spec.unreduced)
+    if leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
         return False
-    return leaf.committed and leaf.sharding != sharding
+    return leaf.committed or bool(sharding.spec.unreduced)
 
 
-def _name(fn: Callable[..., Any]) -> str:
-    return getattr(fn, "__name__", type(fn).__name__)
+def _has_partial(words: NdSbp) -> bool:
+    return any(isinstance(word, Partial) for word in words.values())
+
+
+def _for_static(compiled: Any, static: Mapping[int, Any]) -> Any:
+    """A compiled program as a function of all arguments, of which some must have set values."""
+    wanted = [(k, type(value), value) for k, value in static.items()]
+
+    def run(*args: Any) -> Any:
+        if [(k, type(args[k]), args[k]) for k in static if k < len(args)] != wanted:
+            raise TypeError("another value of a static argument")
+        return compiled(*(x for k, x in enumerate(args) if k not in static))
+
+    return run

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from sbp.api.options import Options
+from sbp.api.requests import described
 from sbp.errors import SbpError
 
 
@@ -36,29 +37,33 @@ def find_ties(
     if not isinstance(options.tie, Mapping):
         raise SbpError(
             f"tie={options.tie!r} is not an option",
+            why="A tie gives a result the words of the argument whose place it takes.",
             how=["tie='auto'", "tie=None", "tie={result path: argument path}"],
         )
+    sources = [x for tree in trees.values() for x in jax.tree.leaves(tree)]
+    targets = jax.tree.leaves(results)
     ties: dict[int, int] = {}
     for result, argument in options.tie.items():
-        sources = _below(argument, arguments, "argument")
-        targets = _below(result, outputs, "result")
-        if len(sources) != len(targets):
+        below = _below(result, outputs, "result"), _below(argument, arguments, "argument")
+        ours, theirs = [targets[k] for k in below[0]], [sources[k] for k in below[1]]
+        if not _alike(ours, theirs):
             raise SbpError(
-                f"tie {result!r}: {argument!r} joins {len(targets)} leaves with {len(sources)}",
-                why="Tied trees must have the same structure, shapes and dtypes.",
-                how="tie equal trees",
+                f"tie {{{result!r}: {argument!r}}} joins unequal trees",
+                why=f"The result is {described(ours)}, the argument {described(theirs)}.",
+                how="tie trees with the same shapes and dtypes, leaf by leaf",
             )
-        ties.update(zip(targets, sources, strict=True))
+        ties.update(zip(*below, strict=True))
     return ties
 
 
 def _below(path: str, paths: Sequence[str], what: str) -> list[int]:
     found = [k for k, p in enumerate(paths) if p == path or p.startswith(f"{path}.") or not path]
     if not found:
+        named = [p for p in paths[:8] if p]
         raise SbpError(
             f"tie names the {what} {path!r}, which is not there",
-            why=f"The {what}s are {', '.join(paths[:8])}.",
-            how=f"name one of the {what}s, or a subtree of them",
+            why=f"The {what}s are {', '.join(named)}." if named else f"The {what} has no path.",
+            how=f"name one of the {what}s, or a subtree of them; '' is all of them",
         )
     return found
 

@@ -14,6 +14,8 @@ from sbp.graph.builder import Port as Port
 from sbp.graph.builder import build_graph as build_graph
 from sbp.graph.builder import call_of as call_of
 from sbp.graph.builder import contraction_flops as contraction_flops
+from sbp.graph.builder import result_name as result_name
 from sbp.graph.builder import stacked as stacked
+from sbp.graph.domains import Held as Held
 from sbp.graph.domains import Mesh as Mesh
 from sbp.graph.domains import check_words as check_words

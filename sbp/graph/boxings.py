@@ -6,7 +6,6 @@ written in together with the words it is boxed to, and each reader takes the nea
 shared boxing is paid once, and a reader that wants the written words pays nothing.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +16,7 @@ from sbp.algebra import ArrayType, Partial, Split, Words
 from sbp.boxing import BoxingTable, Step
 from sbp.cost_model import CostModel
 from sbp.graph.builder import Graph, Port
-from sbp.graph.domains import number_parts
+from sbp.graph.domains import CODE_BASE, code_of, word_codes
 from sbp.problem import Problem
 from sbp.tracing import Value
 
@@ -172,18 +171,18 @@ def partials_of(writer: Port, readers: Sequence[Port]) -> frozenset[Partial]:
 def _add_hub(
     parts: _Assembly, tables: Tables, table: BoxingTable, writer: Port, readers: Sequence[Port]
 ) -> Hub:
-    written = list(dict.fromkeys(writer.words))
-    wanted = list(dict.fromkeys(words for port in readers for words in port.words))
-    wire = tables.wire(table.array, frozenset(
-        word for words in table.words for word in words if isinstance(word, Partial)
-    ))  # fmt: skip
-    pairs = _hub_pairs(written, wanted, wire)
+    written = np.array([table.index[w] for w in dict.fromkeys(writer.words)])
+    wanted = np.array(
+        [table.index[w] for w in dict.fromkeys(w for port in readers for w in port.words)]
+    )
+    wire = tables.wire(
+        table.array, frozenset(w for words in table.words for w in words if isinstance(w, Partial))
+    )
+    sources, targets = _hub_pairs(written, wanted, table, wire)
     number = len(parts.costs)
-    sources = np.array([table.index[pair[0]] for pair in pairs])
-    targets = np.array([table.index[pair[1]] for pair in pairs])
     parts.costs.append(table.cost[sources, targets] * writer.count)
-    num_axes = len(pairs[0][0])
-    parts.aspects.append(number_parts([tuple(zip(*pair, strict=True)) for pair in pairs], num_axes))
+    codes = word_codes(table.words, len(table.sizes))
+    parts.aspects.append(codes[sources] * CODE_BASE + codes[targets])
     rows = np.array([table.index[words] for words in writer.words])
     same = np.where(rows[:, None] == sources[None, :], 0.0, np.inf)
     parts.join(writer.node, number, same)
@@ -193,40 +192,29 @@ def _add_hub(
             table.cost[np.ix_(sources, columns)], table.cost[np.ix_(targets, columns)]
         )
         parts.join(number, port.node, nearest * port.count)
-    return Hub(number, tuple(pairs))
+    pairs = zip(sources.tolist(), targets.tolist(), strict=True)
+    return Hub(number, tuple((table.words[a], table.words[b]) for a, b in pairs))
 
 
 def _hub_pairs(
-    written: Sequence[Words], wanted: Sequence[Words], wire: BoxingTable
-) -> list[tuple[Words, Words]]:
-    """Pairs worth choosing from: what costs nothing to box need not be shared."""
-    same = [(words, words) for words in written]
-    costly = [
-        (src, dst)
-        for src in written
-        for dst in wanted
-        if 0 < wire.cost[wire.index[src], wire.index[dst]] < math.inf
-    ]
-    for keep in (_any_change, _no_exchange, _one_kind_of_change):
-        pairs = same + [pair for pair in costly if keep(*pair)]
-        if len(pairs) <= MAX_HUB_LABELS:
+    written: NDArray[np.intp], wanted: NDArray[np.intp], table: BoxingTable, wire: BoxingTable
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Pairs worth choosing from: what costs nothing to box need not be shared.
+
+    Returns:
+        Rows of the table for the words written and for the words boxed to.
+    """
+    costs = wire.cost[np.ix_(written, wanted)]
+    rows, columns = np.nonzero((costs > 0) & np.isfinite(costs))
+    sources, targets = written[rows], wanted[columns]
+    codes = word_codes(table.words, len(table.sizes))
+    before, after = codes[sources], codes[targets]
+    changes = before != after
+    exchanges = changes & (before >= code_of(Split(0))) & (after >= code_of(Split(0)))
+    kinds = np.where(changes, before * CODE_BASE + after, -1)
+    uniform = ((kinds == kinds.max(axis=1, keepdims=True)) | ~changes).all(axis=1)
+    no_exchange = ~exchanges.any(axis=1)
+    for keep in (np.ones(len(sources), bool), no_exchange, no_exchange & uniform):
+        if keep.sum() + len(written) <= MAX_HUB_LABELS:
             break
-    return pairs
-
-
-def _any_change(src: Words, dst: Words) -> bool:
-    return True
-
-
-def _no_exchange(src: Words, dst: Words) -> bool:
-    """No axis moves its split from one dim to another."""
-    return all(
-        old == new or not (isinstance(old, Split) and isinstance(new, Split))
-        for old, new in zip(src, dst, strict=True)
-    )
-
-
-def _one_kind_of_change(src: Words, dst: Words) -> bool:
-    """All axes that change do the same."""
-    changes = {change for change in zip(src, dst, strict=True) if change[0] != change[1]}
-    return len(changes) == 1 and _no_exchange(src, dst)
+    return np.concatenate([written, sources[keep]]), np.concatenate([written, targets[keep]])

@@ -16,17 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sbp.algebra import B, NdSbp, Split, Words
+from sbp.algebra import ArrayType, B, NdSbp, Split, Words
 from sbp.cost_model import CostModel
 from sbp.errors import PlanError
 from sbp.factors import Call, NdSignature
 from sbp.graph.domains import (
     Domain,
+    Held,
     Mesh,
     allowed_words,
     call_domain,
     check_words,
     freeze,
+    signatures_domain,
     words_domain,
 )
 from sbp.graph.flow import Flow, analyse, carry_range
@@ -125,7 +127,7 @@ class Boundary:
 
 def build_graph(
     traced: Traced, mesh: Mesh, costs: CostModel, boundary: Boundary,
-    reduce_dtype: str | None = None,
+    reduce_dtype: str | None = None, held: Held | None = None,
 ) -> Graph:  # fmt: skip
     """Builds the graph of a program.
 
@@ -135,27 +137,28 @@ def build_graph(
         costs: Prices.
         boundary: Pins and ties.
         reduce_dtype: A dtype in which partial sums may be added before the program narrows to it.
+        held: Choices kept on some axes.
 
     Raises:
         SignatureError: A pin does not fit its value.
         PlanError: Pins contradict each other.
     """
     graph = Graph(mesh, flow=analyse(traced.block))
-    builder = _Builder(graph, costs, reduce_dtype)
+    builder = _Builder(graph, costs, reduce_dtype, held)
     block = traced.block
     arguments = zip(block.inputs, boundary.argument_words, boundary.argument_paths, strict=False)
-    for k, (value, pinned, path) in enumerate(arguments):
-        tied = [r for r, a in boundary.ties.items() if a == k]
-        for result in tied:
-            pinned = _merge(pinned, boundary.result_words[result], path,
-                            boundary.result_paths[result])  # fmt: skip
-        if pinned:
-            pinned = check_words(pinned, value.type, mesh, f"argument {path}", what="in_sbp")
-        words = allowed_words(value.type, mesh, pinned, partial=False)
-        node = builder.value_node(path, "", words, 1, (None, "argument", k))
+    for k, (value, asked, path) in enumerate(arguments):
+        pinned = _checked(asked, value, mesh, f"argument {path}", "in_sbp")
+        for result, tied in boundary.ties.items():
+            if tied == k:
+                name = result_name(boundary.result_paths[result])
+                other = _checked(boundary.result_words[result], value, mesh, name, "out_sbp")
+                pinned = _merge(pinned, other, f"argument {path}, {name}")
+        words = builder.allowed(value.type, pinned, partial=False)
+        node = builder.value_node(f"argument {path}", "", words, 1, (None, "argument", k))
         builder.write(value, node, words, 1)
     for k, value in enumerate(block.inputs[traced.num_arguments :]):
-        words = allowed_words(value.type, mesh, None, partial=False)
+        words = builder.allowed(value.type, None, partial=False)
         node = builder.value_node(f"closed-over array {k}", "", words, 1, (None, "closure", k))
         builder.write(value, node, words, 1)
     builder.read_block(block, 1)
@@ -165,30 +168,44 @@ def build_graph(
             graph.nodes_of[None, "result", k] = node
             builder.read(atom, node, graph.nodes[node].domain.labels, 1)
             continue
-        pinned, path = boundary.result_words[k], boundary.result_paths[k]
-        if pinned:
-            pinned = check_words(pinned, atom.type, mesh, f"result {path}", what="out_sbp")
-        words = allowed_words(atom.type, mesh, pinned, partial=False)
-        node = builder.value_node(path, "", words, 1, (None, "result", k))
+        name = result_name(boundary.result_paths[k])
+        pinned = _checked(boundary.result_words[k], atom, mesh, name, "out_sbp")
+        words = builder.allowed(atom.type, pinned, partial=False)
+        node = builder.value_node(name, "", words, 1, (None, "result", k))
         builder.read(atom, node, words, 1)
     return graph
 
 
-def _merge(first: NdSbp | None, second: NdSbp | None, argument: str, result: str) -> NdSbp | None:
-    for axis in set(first or ()) & set(second or ()):
-        if first[axis] != second[axis]:  # type: ignore[index]
+def result_name(path: str) -> str:
+    """A result leaf for people; the path is empty where the function returns one array."""
+    return f"result {path}" if path else "the result"
+
+
+def _checked(words: NdSbp | None, atom: Atom, mesh: Mesh, where: str, what: str) -> NdSbp | None:
+    return check_words(words, atom.type, mesh, where, what=what) if words else None
+
+
+def _merge(first: NdSbp | None, second: NdSbp | None, where: str) -> NdSbp | None:
+    if first is None or second is None:
+        return first or second
+    for axis, one in first.items():
+        other = second.get(axis, one)
+        if one != other:
             raise PlanError(
-                f"argument {argument} and result {result} are tied but pinned differently",
-                where=f"axis {axis!r}",
-                why=f"in_sbp says {first[axis]}, out_sbp says {second[axis]}; "  # type: ignore[index]
-                "a donated argument and the result that replaces it share their words.",
-                how=["pin both alike", "pin one of them only", "pass tie=None"],
+                f"in_sbp '{axis}: {one}' and out_sbp '{axis}: {other}' contradict each other",
+                where=where,
+                why="They are tied: the result takes the place of the donated argument, so both "
+                "have the same words.",
+                how=[f"out_sbp '{axis}: {one}'", f"in_sbp '{axis}: {other}'", "tie=None"],
             )
-    return NdSbp({**(first or {}), **(second or {})}) if first or second else None
+    return NdSbp({**first, **second})
 
 
 class _Builder:
-    def __init__(self, graph: Graph, costs: CostModel, reduce_dtype: str | None) -> None:
+    def __init__(
+        self, graph: Graph, costs: CostModel, reduce_dtype: str | None, held: Held | None
+    ) -> None:
+        self.held = held
         self.graph = graph
         self.costs = costs
         self.reduce_dtype = reduce_dtype
@@ -201,6 +218,11 @@ class _Builder:
         self.graph.nodes.append(node)
         self.graph.nodes_of[key] = len(self.graph.nodes) - 1
         return len(self.graph.nodes) - 1
+
+    def allowed(self, array: ArrayType, pinned: NdSbp | None, *, partial: bool) -> list[Words]:
+        """What the next node, one for a value, may choose from."""
+        words = allowed_words(array, self.graph.mesh, pinned, partial=partial)
+        return self.held.words(len(self.graph.nodes), words) if self.held else words
 
     def value_node(
         self, name: str, source: str, words: Sequence[Words], count: int,
@@ -245,14 +267,10 @@ class _Builder:
             note = f"{equation.name} has no rule and runs replicated ({equation.source})"
             if note not in self.graph.notes:
                 self.graph.notes.append(note)
-        key = (call, freeze(equation.params), equation.has_effects)
+        kept = self.held.label(len(self.graph.nodes)) if self.held else None
+        key = (call, freeze(equation.params), equation.has_effects, kept)
         if key not in self.domains:
-            whole = NdSignature((self.whole,) * len(call.inputs), (self.whole,) * len(call.outputs))
-            self.domains[key] = (
-                Domain((whole,), np.zeros((1, len(self.whole)), np.intp))
-                if equation.has_effects
-                else call_domain(call, self.graph.mesh, self.reduce_dtype)
-            )
+            self.domains[key] = self.find_domain(equation, call, kept)
         domain = self.domains[key]
         costs = self.call_cost(equation, call, domain, key) * count
         node = self.add(
@@ -263,6 +281,19 @@ class _Builder:
             self.read(atom, node, self.words_of(domain, "inputs", k), count)
         for k, value in enumerate(equation.outputs):
             self.write(value, node, self.words_of(domain, "outputs", k), count)
+
+    def find_domain(self, equation: Equation, call: Call, kept: NdSignature | None) -> Domain:
+        """The signatures of an equation; one with effects runs on whole arrays."""
+        num_axes = len(self.whole)
+        if equation.has_effects:
+            sides = (self.whole,) * len(call.inputs), (self.whole,) * len(call.outputs)
+            return signatures_domain([NdSignature(*sides)], num_axes)
+        only = self.held.signatures(call, kept) if self.held else None
+        domain = call_domain(call, self.graph.mesh, self.reduce_dtype, only)
+        if kept is None or kept in domain.labels:
+            return domain
+        # What it had need not follow from what other axes may now have before it.
+        return signatures_domain((kept, *domain.labels), num_axes)
 
     def words_of(self, domain: Domain, side: str, position: int) -> tuple[Words, ...]:
         key = (id(domain), side, position)
@@ -300,7 +331,7 @@ class _Builder:
             pinned: Words that must hold.
         """
         (array, *_) = (value.type for value in values)
-        words = allowed_words(array, self.graph.mesh, pinned, partial=True)
+        words = self.allowed(array, pinned, partial=True)
         node = self.value_node(role, equation.source, words, count, (equation, role, position))
         self.read(atom, node, [outer(w) for w in words] if outer else words, count)
         for value, times in values.items():
@@ -336,7 +367,7 @@ class _Builder:
                 labels = self.graph.nodes[carries[k]].domain.labels
                 self.read(atom, carries[k], labels, trips)
                 continue
-            words = allowed_words(atom.type, self.graph.mesh, None, partial=True)
+            words = self.allowed(atom.type, None, partial=True)
             key = (equation, "stack", k - num_carry)
             node = self.value_node("stack", equation.source, words, trips, key)
             self.read(atom, node, words, trips)
@@ -375,7 +406,7 @@ class _Builder:
         for branch in equation.bodies:
             self.read_block(branch, count)
         for k, value in enumerate(equation.outputs):
-            words = allowed_words(value.type, self.graph.mesh, None, partial=True)
+            words = self.allowed(value.type, None, partial=True)
             node = self.value_node("join", equation.source, words, count, (equation, "join", k))
             for branch in equation.bodies:
                 self.read(branch.outputs[k], node, words, count)

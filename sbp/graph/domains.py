@@ -11,10 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sbp.algebra import ArrayType, B, NdSbp, Partial, Split, Words, format_type, local_shape
-from sbp.boxing import legal_words
+from sbp.algebra import (
+    ArrayType,
+    B,
+    NdSbp,
+    Partial,
+    Split,
+    Word,
+    Words,
+    format_type,
+    local_shape,
+)
+from sbp.boxing import legal_words, why_illegal
 from sbp.errors import SignatureError
-from sbp.factors import Call, NdSignature, Signature, is_inexact, linear, nd_signatures
+from sbp.factors import Call, NdSignature, Signature, is_inexact, linear, nd_signatures, replicated
 from sbp.rules import find_rule
 
 
@@ -47,28 +57,93 @@ class Domain:
     aspects: NDArray[np.intp]
 
 
+_PARTIAL_CODES = {"sum": 1, "max": 2, "min": 3}
+CODE_BASE = 64
+"""Codes of words are below this, as no array has so many dims."""
+
+
+def code_of(word: Word) -> int:
+    """A small number for a word: 0 for B, 1 to 3 for partial words, 4 + d for S(d)."""
+    match word:
+        case Split(dim):
+            return 4 + dim
+        case Partial(kind):
+            return _PARTIAL_CODES[kind]
+        case _:
+            return 0
+
+
+def word_codes(words: Sequence[Words], num_axes: int) -> NDArray[np.intp]:
+    """Codes of words: a row for each, a column a mesh axis."""
+    codes = [[code_of(word) for word in label] for label in words]
+    return np.array(codes, np.intp).reshape(len(words), num_axes)
+
+
 def words_domain(words: Sequence[Words], num_axes: int) -> Domain:
     """A domain of words."""
-    return Domain(tuple(words), number_parts([tuple(label) for label in words], num_axes))
+    return Domain(tuple(words), word_codes(words, num_axes))
 
 
-def number_parts(parts: Sequence[Sequence[Hashable]], num_axes: int) -> NDArray[np.intp]:
-    """Numbers the parts of labels, axis by axis, in order of appearance."""
-    aspects = np.zeros((len(parts), num_axes), np.intp)
+def signatures_domain(labels: Sequence[NdSignature], num_axes: int) -> Domain:
+    """A domain of signatures."""
+    sides = [(*s.inputs, *s.outputs) for s in labels]
+    codes = np.array([[code_of(w) for words in side for w in words] for side in sides], np.intp)
+    by_array = codes.reshape(len(labels), -1, num_axes)
+    aspects = np.zeros((len(labels), num_axes), np.intp)
     for axis in range(num_axes):
-        numbers: dict[Hashable, int] = {}
-        for row, label in enumerate(parts):
-            aspects[row, axis] = numbers.setdefault(label[axis], len(numbers))
-    return aspects
+        if by_array.shape[1]:
+            aspects[:, axis] = np.unique(by_array[:, :, axis], axis=0, return_inverse=True)[
+                1
+            ].reshape(-1)
+    return Domain(tuple(labels), aspects)
 
 
-def call_domain(call: Call, mesh: Mesh, reduce_dtype: str | None = None) -> Domain:
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """Choices kept on some axes while the others are planned.
+
+    Attributes:
+        axes: Numbers of the axes that are kept.
+        labels: The label of every node, in the order in which a graph makes them; None keeps B.
+    """
+
+    axes: tuple[int, ...]
+    labels: tuple[Any, ...] | None = None
+
+    def label(self, node: int) -> Any:
+        """The label a node has, None where B is kept."""
+        return self.labels[node] if self.labels else None
+
+    def words(self, node: int, choices: list[Words]) -> list[Words]:
+        """The choices of a value node that agree; all where pins leave none."""
+        kept = self.label(node)
+        agreeing = [
+            words
+            for words in choices
+            if all(words[k] == (kept[k] if kept else B) for k in self.axes)
+        ]
+        return agreeing or choices
+
+    def signatures(self, call: Call, label: NdSignature | None) -> dict[int, Signature]:
+        """The signature of a call with some label on each axis that is kept."""
+        if label is None:
+            return dict.fromkeys(self.axes, replicated(call))
+        return {axis: label.axis(axis) for axis in self.axes}
+
+
+def call_domain(
+    call: Call,
+    mesh: Mesh,
+    reduce_dtype: str | None = None,
+    only: Mapping[int, Signature] | None = None,
+) -> Domain:
     """The signatures of a call; one alone, all-B, where the primitive has no rule.
 
     Args:
         call: The logical call.
         mesh: The mesh.
         reduce_dtype: A float dtype to which partial sums may be narrowed before they are added.
+        only: Axes on which no other signature is wanted.
     """
     rule = find_rule(call.primitive)
     if rule is None:
@@ -84,10 +159,9 @@ def call_domain(call: Call, mesh: Mesh, reduce_dtype: str | None = None) -> Doma
             if narrows:
                 yield from linear(call, 0)
 
-        found = nd_signatures(call, mesh.sizes, on_one_axis, rule.localize)
+        found = nd_signatures(call, mesh.sizes, on_one_axis, rule.localize, only)
         labels = tuple(s for s in found if not any(map(_mixed, (*s.inputs, *s.outputs))))
-    axes = range(len(mesh.sizes))
-    return Domain(labels, number_parts([[s.axis(k) for k in axes] for s in labels], len(axes)))
+    return signatures_domain(labels, len(mesh.sizes))
 
 
 def _narrows_to(call: Call, dtype: str) -> bool:
@@ -127,7 +201,8 @@ def check_words(words: NdSbp, array: ArrayType, mesh: Mesh, where: str, *, what:
         The request with negative dims counted from the front.
 
     Raises:
-        SignatureError: An axis is not in the mesh, a dim does not exist, or does not divide.
+        SignatureError: An axis is not in the mesh, a dim does not exist or does not divide, or the
+            array cannot be partial.
     """
     normal: dict[str, Any] = {}
     for axis, word in words.items():
@@ -146,23 +221,35 @@ def check_words(words: NdSbp, array: ArrayType, mesh: Mesh, where: str, *, what:
                     where=where,
                     why=f"{format_type(array)} has {array.ndim} dims"
                     + (f", numbered 0 to {array.ndim - 1}." if array.ndim else "."),
-                    how=_other_dims(array, mesh, axis, what) or f"{what} '{axis}: B'",
+                    how=_other_dims(NdSbp(normal), array, mesh, axis, what),
                 )
             word = Split(dim)
         normal[axis] = word
     request = NdSbp(normal)
     if local_shape(array.shape, request.on(mesh.axes), mesh.sizes) is None:
         raise _uneven(request, array, mesh, where, what)
+    reason = why_illegal(array, request.on(mesh.axes), mesh.sizes, mesh.axes)
+    if reason is not None:
+        raise SignatureError(
+            f"{what} '{str(request)[1:-1]}' cannot hold",
+            where=where,
+            why=f"{format_type(array)}: {reason}",
+            how=f"{what} B, or S of a dim, instead of P",
+        )
     return request
 
 
-def _other_dims(array: ArrayType, mesh: Mesh, axis: str, what: str) -> list[str]:
+def _other_dims(words: NdSbp, array: ArrayType, mesh: Mesh, axis: str, what: str) -> list[str]:
+    """Words for one axis that hold beside those of the other axes; each is tried."""
     size = mesh.sizes[mesh.axes.index(axis)]
-    return [
-        f"{what} '{axis}: S({dim})' ({extent} = {size} x {extent // size})"
-        for dim, extent in enumerate(array.shape)
-        if extent and extent % size == 0
-    ]
+    others = NdSbp({name: word for name, word in words.items() if name != axis})
+    rest = local_shape(array.shape, others.on(mesh.axes), mesh.sizes)
+    found: list[str] = []
+    for dim, extent in enumerate(rest or ()):
+        tried = NdSbp({**others, axis: Split(dim)}).on(mesh.axes)
+        if extent and local_shape(array.shape, tried, mesh.sizes) is not None:
+            found.append(f"{what} '{axis}: S({dim})' ({extent} = {size} x {extent // size})")
+    return found or [f"{what} '{axis}: B'"]
 
 
 def _uneven(words: NdSbp, array: ArrayType, mesh: Mesh, where: str, what: str) -> SignatureError:
@@ -171,17 +258,19 @@ def _uneven(words: NdSbp, array: ArrayType, mesh: Mesh, where: str, what: str) -
         word = words.get(axis)
         if not isinstance(word, Split):
             continue
-        if left[word.dim] % size:
-            extent = left[word.dim]
+        extent = left[word.dim]
+        if extent % size:
+            outer = [a for a in mesh.axes[: mesh.axes.index(axis)] if words.get(a) == word]
+            split = f"{extent} elements" + (f" left by {', '.join(outer)}" if outer else "")
             fits = [n for n in range(2, extent + 1) if extent % n == 0][:3]
-            how = _other_dims(array, mesh, axis, what)
+            how = _other_dims(words, array, mesh, axis, what)
             if fits:
                 how.append(f"a mesh with {axis}={' or '.join(map(str, fits))}")
             how.append(f"leave {axis} free: the planner then picks")
             return SignatureError(
                 f"{what} '{axis}: {word}' cannot hold",
                 where=where,
-                why=f"{format_type(array)}: dim {word.dim} has {extent} elements to split, "
+                why=f"{format_type(array)}: dim {word.dim} has {split}, "
                 f"axis {axis!r} has {size} devices.\n"
                 f"Split needs equal slices; {extent} is not a multiple of {size}.",
                 how=how,

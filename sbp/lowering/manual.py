@@ -14,7 +14,6 @@ from jax.sharding import PartitionSpec
 
 from sbp import _compat
 from sbp.algebra import Words
-from sbp.errors import SbpError
 from sbp.factors import Call, NdSignature, keep_params
 from sbp.graph import call_of
 from sbp.lowering.evaluation import Evaluator, Scope
@@ -90,14 +89,6 @@ class ManualEvaluator(Evaluator):
 
     def effect(self, equation: Equation, args: Sequence[Any]) -> Sequence[Any]:
         """Runs an effect on the first device only, or every device would."""
-        if equation.outputs:
-            raise SbpError(
-                f"{equation.name} has a side effect and returns values",
-                where=equation.source,
-                why="The effect must happen once, but its values are needed on every device.",
-                how=("use jax.pure_callback if there is no side effect",
-                     "return nothing from the callback"),
-            )  # fmt: skip
         primitive = equation.equation.primitive
 
         def run(*operands: Any) -> None:

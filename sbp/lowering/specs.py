@@ -80,11 +80,25 @@ def from_partition_spec(spec: PartitionSpec, mesh: Any, ndim: int) -> NdSbp:
     for axis in getattr(spec, "unreduced", ()):
         _known(axis, names, spec)
         words[axis] = P
+    taken = set(getattr(spec, "unreduced", ()))
     for dim, entry in enumerate(spec):
         axes = entry if isinstance(entry, tuple) else (entry,)
+        if entry is PartitionSpec.UNCONSTRAINED:
+            raise SignatureError(
+                f"{spec} leaves dim {dim} unconstrained",
+                why="A PartitionSpec states every axis: those that it does not name are B.",
+                how="write words as text, which leaves axes free: 'dp: S(0)'",
+            )
         named = [axis for axis in axes if isinstance(axis, str)]
         for axis in named:
             _known(axis, names, spec)
+            if axis in taken:
+                raise SignatureError(
+                    f"{spec} names the axis {axis!r} twice",
+                    why="An array has one word on each axis.",
+                    how="name each axis once",
+                )
+            taken.add(axis)
             words[axis] = Split(dim)
         if named != sorted(named, key=names.index):
             ordered = tuple(sorted(named, key=names.index))

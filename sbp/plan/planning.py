@@ -5,24 +5,28 @@ against the conditions.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from sbp.algebra import Broadcast, NdSbp, Words, format_type, local_type
+from sbp.algebra import Broadcast, NdSbp, Words, format_type, local_type, parse_word
 from sbp.boxing import format_nbytes
 from sbp.cost_model import CostModel
 from sbp.errors import PlanError
 from sbp.factors import NdSignature
-from sbp.graph import Boundary, BoxingGraph, Mesh, build_graph, connect
+from sbp.graph import Boundary, BoxingGraph, Held, Mesh, build_graph, connect
 from sbp.plan.assignment import Assignment
+from sbp.plan.by_pairs import chosen_labels, plan_by_pairs
 from sbp.plan.record import Plan
 from sbp.plan.rows import boxing_rows, equation_rows, peak_nbytes
 from sbp.search import Solution, solve_exhaustively, solve_greedily, solve_optimally
 from sbp.tracing import Block, Traced
 
 Search = Literal["optimal", "greedy", "exhaustive"]
+
+MAX_EQUATIONS_AT_ONCE = 12
+"""On three axes or more, programs above this are planned two axes at a time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,36 +66,61 @@ def make_plan(
         SignatureError: A pin does not fit.
         PlanError: There is no plan, or none under the conditions.
     """
-    graph = build_graph(traced, mesh, costs, boundary, conditions.reduce_dtype)
-    boxing = connect(graph, costs)
-    solution = _reuse(saved, traced, mesh, boxing) if saved else _solve(boxing, conditions.search)
+
+    def build(held: Held | None) -> BoxingGraph:
+        graph = build_graph(traced, mesh, costs, boundary, conditions.reduce_dtype, held)
+        return connect(graph, costs)
+
+    if saved is not None:
+        boxing, solution = _reuse(saved, traced, mesh, build)
+    else:
+        boxing, solution = _solve(build, conditions.search, costs, _num_equations(traced.block))
     assignment = Assignment(boxing, solution.labels)
     plan = _record(name, traced, assignment, solution, costs, boundary)
     _hold_to(plan, conditions, assignment, traced)
     return plan, assignment
 
 
-def _solve(boxing: BoxingGraph, search: Search) -> Solution:
+def _num_equations(block: Block) -> int:
+    inner = (_num_equations(body) for e in block.equations for body in e.bodies)
+    return len(block.equations) + sum(inner)
+
+
+def _solve(
+    build: Callable[[Held | None], BoxingGraph], search: Search, costs: CostModel,
+    num_equations: int,
+) -> tuple[BoxingGraph, Solution]:  # fmt: skip
+    many_axes = sum(size > 1 for size in costs.sizes) > 2
+    if search == "optimal" and many_axes and num_equations > MAX_EQUATIONS_AT_ONCE:
+        found = plan_by_pairs(build, costs)
+    else:
+        boxing = build(None)
+        solution = _solve_at_once(boxing, search)
+        found = None if solution is None else (boxing, solution)
+    if found is not None:
+        return found
+    if search == "greedy":
+        raise PlanError(
+            "the greedy search found no plan that meets the pins",
+            why="It chose words early that a later pin or tie forbids, and takes nothing back.",
+            how=["use search='optimal'", "remove a pin"],
+        )
+    raise PlanError(
+        "no plan meets the pins",
+        why="Every choice of signatures breaks a pin or a tie.",
+        how=["remove a pin", "pass tie=None"],
+    )
+
+
+def _solve_at_once(boxing: BoxingGraph, search: Search) -> Solution | None:
     problem = boxing.problem
     if search == "optimal":
-        found = solve_optimally(problem, boxing.aspects, [_replicated(boxing)])
-    else:
-        solve = solve_greedily if search == "greedy" else solve_exhaustively
-        labels = tuple(solve(problem))
-        energy = problem.energy(labels)
-        bound = energy if search == "exhaustive" else float(sum(c.min() for c in problem.costs))
-        found = Solution(labels, energy, bound, search) if np.isfinite(energy) else None
-    if found is None:
-        raise PlanError(
-            "no plan meets the pins",
-            why="Every choice of signatures breaks a pin or a tie."
-            if search != "greedy"
-            else "The greedy search ran into a pin or a tie that it cannot take back.",
-            how=["remove a pin", "pass tie=None"]
-            if search != "greedy"
-            else ["use search='optimal'", "remove a pin"],
-        )
-    return found
+        return solve_optimally(problem, boxing.aspects, [_replicated(boxing)])
+    solve = solve_greedily if search == "greedy" else solve_exhaustively
+    labels = tuple(solve(problem))
+    energy = problem.energy(labels)
+    bound = energy if search == "exhaustive" else float(sum(c.min() for c in problem.costs))
+    return Solution(labels, energy, bound, search) if np.isfinite(energy) else None
 
 
 def _replicated(boxing: BoxingGraph) -> list[int]:
@@ -113,27 +142,56 @@ def _replicated(boxing: BoxingGraph) -> list[int]:
     return labels
 
 
-def _reuse(saved: Plan, traced: Traced, mesh: Mesh, boxing: BoxingGraph) -> Solution:
+def _reuse(
+    saved: Plan, traced: Traced, mesh: Mesh, build: Callable[[Held | None], BoxingGraph]
+) -> tuple[BoxingGraph, Solution]:
     sizes = dict(zip(mesh.axes, mesh.sizes, strict=True))
-    reason = ""
     if saved.fingerprint != traced.fingerprint:
-        reason = "the function or the shapes of its arguments have changed"
-    elif dict(saved.mesh_sizes) != sizes or tuple(saved.mesh_sizes) != mesh.axes:
-        reason = f"it was made for mesh {dict(saved.mesh_sizes)}, this is {sizes}"
-    elif len(saved.choices) != len(boxing.problem.costs) or any(
-        label >= len(cost) for label, cost in zip(saved.choices, boxing.problem.costs, strict=False)
-    ):
-        reason = "pins or options have changed what there is to choose from"
-    elif not np.isfinite(boxing.problem.energy(saved.choices)):
-        reason = "it breaks a pin"
-    if reason:
-        raise PlanError(
-            f"the saved plan of {saved.name} does not fit",
-            why=f"A plan runs only what it was made for; {reason}.",
-            how=["make a new plan", "call with the function, shapes and mesh of the saved one"],
-        )
-    energy = boxing.problem.energy(saved.choices)
-    return Solution(saved.choices, energy, saved.lower_bound, saved.method)
+        raise _misfit(saved, "the function or the shapes of its arguments have changed")
+    if tuple(saved.mesh_sizes.items()) != tuple(sizes.items()):
+        raise _misfit(saved, f"it was made for mesh {dict(saved.mesh_sizes)}, this is {sizes}")
+    wanted = tuple(map(decode_label, saved.choices))
+    all_axes = tuple(range(len(mesh.sizes)))
+    try:
+        boxing = build(Held(all_axes, wanted))
+    except (IndexError, AttributeError) as error:
+        raise _misfit(saved, "its choices are not those of this function") from error
+    labels = [0] * len(boxing.problem.costs)
+    for node, place, label in zip(boxing.graph.nodes, boxing.place, wanted, strict=False):
+        if label not in node.domain.labels:
+            raise _misfit(saved, f"pins or options forbid what it chose for {node.name}")
+        labels[place] = node.domain.labels.index(label)
+    by_value = zip(boxing.hubs.values(), saved.shared, strict=False)
+    for hub, words in by_value:
+        boxed = decode_label(words)
+        labels[hub.node] = next(k for k, pair in enumerate(hub.pairs) if pair[1] == boxed)
+    energy = boxing.problem.energy(labels)
+    if len(wanted) != len(boxing.graph.nodes) or not np.isfinite(energy):
+        raise _misfit(saved, "its choices are not those of this function")
+    return boxing, Solution(tuple(labels), energy, min(saved.lower_bound, energy), saved.method)
+
+
+def _misfit(saved: Plan, reason: str) -> PlanError:
+    return PlanError(
+        f"the saved plan of {saved.name} does not fit",
+        why=f"A plan runs only what it was made for; {reason}.",
+        how=["make a new plan", "call with the function, shapes and mesh of the saved one"],
+    )
+
+
+def encode_label(label: Any) -> Any:
+    """A label as nested tuples of text, the same in memory and in a file."""
+    if isinstance(label, NdSignature):
+        return tuple(tuple(map(encode_label, side)) for side in (label.inputs, label.outputs))
+    return tuple(map(str, label))
+
+
+def decode_label(data: Any) -> Any:
+    """The label that `encode_label` wrote."""
+    if all(isinstance(word, str) for word in data):
+        return tuple(map(parse_word, data))
+    inputs, outputs = data
+    return NdSignature(tuple(map(decode_label, inputs)), tuple(map(decode_label, outputs)))
 
 
 def _record(
@@ -175,7 +233,11 @@ def _record(
         ),
         notes=tuple(assignment.boxing.graph.notes),
         fingerprint=traced.fingerprint,
-        choices=solution.labels,
+        choices=tuple(map(encode_label, chosen_labels(assignment.boxing, solution.labels))),
+        shared=tuple(
+            encode_label(hub.pairs[solution.labels[hub.node]][1])
+            for hub in assignment.boxing.hubs.values()
+        ),
     )
 
 
@@ -194,8 +256,10 @@ def _hold_to(plan: Plan, conditions: Conditions, assignment: Assignment, traced:
     if most is not None and plan.wire_nbytes > most:
         raise PlanError(
             f"{plan.name} sends {plan.wire_nbytes} bytes a device, max_nbytes is {most}",
-            why="The cheapest plan sends more than allowed.",
-            how=[f"max_nbytes={plan.wire_nbytes}", "objective='bytes' sends the least"],
+            why="The cheapest plan sends more than allowed; explain() lists what it sends.",
+            how=[f"max_nbytes={plan.wire_nbytes}"]
+            + ["objective='bytes' sends the least"] * (plan.objective != "bytes")
+            + ["fewer pins"],
         )
 
 

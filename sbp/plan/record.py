@@ -43,7 +43,8 @@ class Plan:
         ties: Pairs of result path and argument path that share words.
         notes: What the reader should know.
         fingerprint: Digest of the traced function.
-        choices: The search's label of every choice, to run this very plan again.
+        choices: The words or signature of every choice, to run this very plan again.
+        shared: The words to which values with several readers are boxed for all of them.
         in_tree: The tree of the arguments, where the plan was made in this process.
         out_tree: The tree of the results, likewise.
     """
@@ -68,7 +69,8 @@ class Plan:
     ties: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     fingerprint: str
-    choices: tuple[int, ...]
+    choices: tuple[Any, ...]
+    shared: tuple[Any, ...]
     in_tree: Any = dataclasses.field(default=None, compare=False, repr=False)
     out_tree: Any = dataclasses.field(default=None, compare=False, repr=False)
 
@@ -153,7 +155,8 @@ class Plan:
                     "results": _words(data["results"]),
                     "ties": tuple(map(tuple, data["ties"])),
                     "notes": tuple(data["notes"]),
-                    "choices": tuple(data["choices"]),
+                    "choices": _tuples(data["choices"]),
+                    "shared": _tuples(data["shared"]),
                 }
             )
         except (json.JSONDecodeError, KeyError, TypeError) as error:
@@ -166,6 +169,10 @@ class Plan:
 
 def _words(pairs: list[list[str]]) -> tuple[tuple[str, NdSbp], ...]:
     return tuple((path, NdSbp.parse(text)) for path, text in pairs)
+
+
+def _tuples(data: Any) -> Any:
+    return tuple(map(_tuples, data)) if isinstance(data, list) else data
 
 
 def _boxing_row(data: dict[str, Any]) -> BoxingRow:

@@ -1,7 +1,7 @@
 """What we know of one primitive: a `Rule`.
 
-A rule states the signatures of a call on one mesh axis, the parameters of the local call, how to run
-it where running the primitive itself on local arrays is not enough, and what it costs.
+A rule states the signatures of a call on one mesh axis, the parameters of the local call, how to
+run it where running the primitive itself on local arrays is not enough, and what it costs.
 """
 
 import math

@@ -1,0 +1,76 @@
+"""Planning a mesh of many axes: two at a time, the others held.
+
+Comes in: how to build the graph with some axes held. Goes out: a graph and its solution. The number
+of words of a value grows exponentially with the axes, so on three or more the graph of all choices
+is too large; it starts from B on all axes and re-plans every pair until none improves.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sbp.cost_model import CostModel
+from sbp.graph import BoxingGraph, Held, contraction_flops
+from sbp.search import Solution, solve_optimally
+
+
+def plan_by_pairs(
+    build: Callable[[Held], BoxingGraph], costs: CostModel
+) -> tuple[BoxingGraph, Solution] | None:
+    """Re-plans pairs of axes until no pair improves the whole.
+
+    Args:
+        build: The graph with choices held on some axes.
+        costs: Prices, with the mesh.
+
+    Returns:
+        The last graph and its solution, whose bound is that of even compute and no communication;
+        None where no choice meets the pins.
+    """
+    axes = [axis for axis, size in enumerate(costs.sizes) if size > 1]
+    pairs = list(itertools.combinations(axes, 2))
+    best: tuple[BoxingGraph, Solution] | None = None
+    labels: tuple[Any, ...] | None = None
+    unimproved = 0
+    for pair in itertools.cycle(pairs):
+        others = tuple(axis for axis in range(len(costs.sizes)) if axis not in pair)
+        boxing = build(Held(others, labels))
+        found = solve_optimally(boxing.problem, boxing.aspects, target_gap=1e-3, max_sweeps=60)
+        if found is not None and (best is None or found.energy < best[1].energy):
+            best, unimproved = (boxing, found), 0
+            labels = chosen_labels(boxing, found.labels)
+        else:
+            unimproved += 1
+        if unimproved >= len(pairs) - (best is not None):
+            break
+    if best is None:
+        return None
+    boxing, found = best
+    bound = min(found.energy, even_compute(boxing, costs))
+    return boxing, Solution(found.labels, found.energy, bound, "axes in pairs, others held")
+
+
+def chosen_labels(boxing: BoxingGraph, labels: Sequence[int]) -> tuple[Any, ...]:
+    """What each node of the graph has chosen, in the order of its nodes."""
+    pairs = zip(boxing.graph.nodes, boxing.place, strict=True)
+    return tuple(node.domain.labels[labels[place]] for node, place in pairs)
+
+
+def even_compute(boxing: BoxingGraph, costs: CostModel) -> float:
+    """A bound on any plan: all compute divided evenly, nothing communicated."""
+    share = costs.num_devices
+    total = 0.0
+    for equation, role, _ in boxing.graph.nodes_of:
+        if role != "call" or equation is None:
+            continue
+        node = boxing.graph.nodes[boxing.graph.nodes_of[equation, role, 0]]
+        call = node.call
+        assert call is not None
+        traffic = boxing.graph.flow.memory_traffic(equation)
+        arrays = (*call.inputs, *call.outputs)
+        nbytes = sum(a.nbytes for a, counted in zip(arrays, traffic, strict=True) if counted)
+        dtype = str(call.inputs[0].dtype) if call.inputs else ""
+        seconds = costs.call_seconds(contraction_flops(call) / share, dtype, nbytes / share)
+        # Prices are rounded; a bound is rounded down.
+        total += max(0.0, costs.call_price(seconds, 0.0) - 1.0) * node.count
+    return total
