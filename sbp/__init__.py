@@ -23,10 +23,10 @@ from sbp.errors import PlanError as PlanError
 from sbp.errors import SbpError as SbpError
 from sbp.errors import SignatureError as SignatureError
 from sbp.hardware import Cluster as Cluster
-from sbp.lowering.specs import from_partition_spec as from_partition_spec
-from sbp.lowering.specs import named_sharding as named_sharding
-from sbp.lowering.specs import partition_spec as partition_spec
 from sbp.plan import Plan as Plan
+from sbp.specs import from_partition_spec as from_partition_spec
+from sbp.specs import named_sharding as named_sharding
+from sbp.specs import partition_spec as partition_spec
 
 __all__ = [
     "B", "BoxingError", "Cluster", "NdSbp", "P", "Plan", "PlanError", "S", "SbpError",

@@ -180,5 +180,16 @@ def logical_mesh(mesh: Any) -> Any:
     return jax.sharding.use_abstract_mesh(logical)
 
 
+def entry_of(compiled: Any) -> Any:
+    """The C++ entry of a compiled program, which `compiled(...)` reaches through a Python call.
+
+    The object itself where jax has none, as for programs that call back into Python.
+    """
+    try:
+        return compiled._executable.create_cpp_call(compiled._params) or compiled
+    except AttributeError:
+        return compiled
+
+
 current_abstract_mesh = jax.sharding.get_abstract_mesh
 """The mesh of the enclosing `jax.set_mesh`, possibly empty."""

@@ -16,7 +16,7 @@ from sbp.boxing import Step, boxing_path
 from sbp.errors import BoxingError, SignatureError
 from sbp.graph import Mesh, check_words
 from sbp.lowering.moves import run_path
-from sbp.lowering.specs import from_partition_spec, spec_of
+from sbp.specs import from_partition_spec, spec_of
 
 
 def words(array: Any) -> NdSbp:

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, PartitionSpec
 from sbp import _compat
 from sbp.algebra import ArrayType, NdSbp, Partial, Split, Word, format_type
 from sbp.errors import SignatureError
-from sbp.lowering.specs import spec_of
+from sbp.specs import spec_of
 from sbp.tracing import PIN, array_type
 
 

@@ -20,9 +20,9 @@ from sbp.errors import PlanError, SignatureError
 from sbp.graph import Boundary, result_name
 from sbp.lowering.auto import lower_automatically
 from sbp.lowering.manual import lower_manually
-from sbp.lowering.specs import spec_of
 from sbp.plan import Plan, make_plan
 from sbp.plan.assignment import Assignment
+from sbp.specs import spec_of
 from sbp.tracing import Traced, trace
 
 _LOG = logging.getLogger("sbp")

@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from sbp.algebra import ArrayType, NdSbp, format_type
 from sbp.errors import SignatureError
-from sbp.lowering.specs import from_partition_spec
+from sbp.specs import from_partition_spec
 
 WORDS = (NdSbp, str, PartitionSpec, NamedSharding)
 

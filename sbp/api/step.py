@@ -273,7 +273,7 @@ class Step:
         """
         key = (prepared, mesh.axis_types)
         if key not in self._executables:
-            compiled = prepared.lower(mesh).compile()
+            compiled = _compat.entry_of(prepared.lower(mesh).compile())
             self._executables[key] = (
                 _for_static(compiled, prepared.static) if prepared.static else compiled
             )

@@ -295,8 +295,11 @@ def allowed_words(
     choices = legal_words(array, mesh.sizes, frozenset(kinds | ({Partial()} if partial else set())))
 
     def fits(words: Words) -> bool:
-        for axis, word in zip(mesh.axes, words, strict=True):
+        for axis, size, word in zip(mesh.axes, mesh.sizes, words, strict=True):
             wanted = pinned.get(axis) if pinned else None
+            if wanted is None and size == 1:
+                # On one device all words are the same; B stands for them.
+                wanted = B
             if wanted is not None and wanted != word:
                 return False
             if wanted is None and isinstance(word, Partial) and not partial:

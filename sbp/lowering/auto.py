@@ -15,8 +15,8 @@ from jax.sharding import NamedSharding
 from sbp import _compat
 from sbp.algebra import Broadcast, Partial, Words
 from sbp.lowering.evaluation import Evaluator, Scope
-from sbp.lowering.specs import spec_of
 from sbp.plan.assignment import Assignment
+from sbp.specs import spec_of
 from sbp.tracing import Constant, Equation, Traced, Value
 
 CONTRACTIONS = ("dot_general", "conv_general_dilated")

@@ -14,6 +14,7 @@ from sbp.algebra import NdSbp
 from sbp.errors import PlanError
 from sbp.plan import explain
 from sbp.plan.rows import BoxingRow, EquationRow
+from sbp.specs import named_sharding, num_dims
 
 FORMAT = 1
 
@@ -99,6 +100,14 @@ class Plan:
         """Words of the results, as a tree, or by path where the plan was loaded."""
         return self._tree(self.out_tree, self.results)
 
+    def in_shardings(self, mesh: Any) -> Any:
+        """Shardings of the arguments on a jax mesh with the plan's axes; a tree as of `in_sbp`."""
+        return _shardings(mesh, self.in_tree, self.arguments)
+
+    def out_shardings(self, mesh: Any) -> Any:
+        """Shardings of the results on a jax mesh with the plan's axes; a tree as of `out_sbp`."""
+        return _shardings(mesh, self.out_tree, self.results)
+
     def _tree(self, tree: Any, leaves: tuple[tuple[str, NdSbp], ...]) -> Any:
         return dict(leaves) if tree is None else tree.unflatten([words for _, words in leaves])
 
@@ -165,6 +174,12 @@ class Plan:
                 why=f"{type(error).__name__}: {error}",
                 how="write it again with Plan.save of this version",
             ) from error
+
+
+def _shardings(mesh: Any, tree: Any, leaves: tuple[tuple[str, NdSbp], ...]) -> Any:
+    placed = [named_sharding(mesh, words, num_dims(words)) for _, words in leaves]
+    paths = [path for path, _ in leaves]
+    return dict(zip(paths, placed, strict=True)) if tree is None else tree.unflatten(placed)
 
 
 def _words(pairs: list[list[str]]) -> tuple[tuple[str, NdSbp], ...]:

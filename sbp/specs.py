@@ -58,6 +58,11 @@ def spec_of(axes: Sequence[str], words: Words, ndim: int) -> PartitionSpec:
     )
 
 
+def num_dims(words: NdSbp) -> int:
+    """The fewest dims that an array with these words has."""
+    return 1 + max((word.dim for word in words.values() if isinstance(word, Split)), default=-1)
+
+
 def from_partition_spec(spec: PartitionSpec, mesh: Any, ndim: int) -> NdSbp:
     """The words of a `PartitionSpec`: a full statement, axes it does not name are B.
 
