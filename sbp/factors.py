@@ -211,9 +211,14 @@ def nd_signatures(
             found[_transpose(call, chosen)] = None
             return
         size = sizes[len(chosen)]
-        options = dict.fromkeys((replicated(local), *(rule(local) if size > 1 else ())))
-        wanted = only.get(len(chosen))
-        for signature in options if wanted is None else options.keys() & {wanted}:
+        whole, wanted = replicated(local), only.get(len(chosen))
+        if size == 1 or wanted == whole:
+            options = [whole]
+        else:
+            options = [whole, *(s for s in dict.fromkeys(rule(local)) if s != whole)]
+        for signature in options:
+            if wanted is not None and signature != wanted:
+                continue
             inner = localize_call(local, signature, size, localize)
             if inner is not None:
                 extend(inner, (*chosen, signature))

@@ -116,9 +116,8 @@ class _Assembly:
         self.edges[u, v] = matrix if known is None else known + matrix
 
 
-def connect(graph: Graph, costs: CostModel) -> BoxingGraph:
+def connect(graph: Graph, tables: Tables) -> BoxingGraph:
     """Prices every way a value can take from its writer to its readers."""
-    tables = Tables(costs)
     parts = _Assembly([n.costs for n in graph.nodes], [n.domain.aspects for n in graph.nodes])
     hubs: dict[Value, Hub] = {}
     for value, readers in graph.readers.items():

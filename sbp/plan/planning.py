@@ -15,7 +15,7 @@ from sbp.boxing import format_nbytes
 from sbp.cost_model import CostModel
 from sbp.errors import PlanError
 from sbp.factors import NdSignature
-from sbp.graph import Boundary, BoxingGraph, Held, Mesh, build_graph, connect
+from sbp.graph import Boundary, BoxingGraph, Held, Mesh, Tables, build_graph, connect
 from sbp.plan.assignment import Assignment
 from sbp.plan.by_pairs import chosen_labels, plan_by_pairs
 from sbp.plan.record import Plan
@@ -67,9 +67,11 @@ def make_plan(
         PlanError: There is no plan, or none under the conditions.
     """
 
+    tables = Tables(costs)
+
     def build(held: Held | None) -> BoxingGraph:
         graph = build_graph(traced, mesh, costs, boundary, conditions.reduce_dtype, held)
-        return connect(graph, costs)
+        return connect(graph, tables)
 
     if saved is not None:
         boxing, solution = _reuse(saved, traced, mesh, build)
