@@ -111,8 +111,16 @@ def _is_key(x: Any) -> bool:
     return isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def evaluate(equation: Equation) -> list[Any]:
-    """The results on one device."""
+def evaluate(equation: Equation, flat: bool = False) -> list[Any]:
+    """The results on one device; `flat` as in `Case`."""
+    if flat:
+        params = equation.call.params
+        (out,) = _run_flat(
+            lambda operands: _compat.bind(equation.primitive, operands, params),
+            [equation.operands],
+            equation.call,
+        )
+        return out
     return [
         _numpy(x) for x in _compat.bind(equation.primitive, equation.operands, equation.call.params)
     ]
@@ -257,7 +265,7 @@ def prove_case(
     values = {}
     for tame in (False, True):
         equation = trace(case, np.random.default_rng(seed), tame)
-        values[tame] = equation, evaluate(equation)
+        values[tame] = equation, evaluate(equation, case.flat)
     count = 0
     rng = np.random.default_rng(seed + 1)
     for sizes in meshes:

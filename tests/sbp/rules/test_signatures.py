@@ -35,11 +35,11 @@ def test_every_signature_is_right(case):
     """On all meshes for the first case of a primitive; of other cases some on the larger ones."""
     rule, (smallest, *others) = rules.RULES[case.primitive], MESHES
     assert prove_case(case, rule, (smallest,))
-    choose = few(0, 8) if case.label and not THOROUGH else tuple
+    choose = few(0, 4) if case.label and not THOROUGH else tuple
     assert prove_case(case, rule, others, choose=choose)
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(data=st.data(), mesh=st.sampled_from(TWO_BY_FOUR), seed=st.integers(0, 2**32 - 1))
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__.split(".")[-1])
 def test_signatures_hold_for_any_values_on_larger_meshes(family, data, mesh, seed):
@@ -61,17 +61,18 @@ def test_an_unknown_primitive_has_no_rule():
     assert rules.find_rule("add") is rules.RULES["add"]
 
 
-@pytest.mark.parametrize(("operation", "word"), [(lax.add, P_MAX), (lax.add, P_MIN)])
+@pytest.mark.parametrize(("operation", "word"), [("add", P_MAX), ("add", P_MIN), ("sub", P_MAX)])
 def test_an_infinite_operand_beside_an_ordered_partial_makes_no_new_nan(operation, word):
     """A part -inf plus an infinite B is NaN; the logical sum of 5 and that B is not."""
     values = np.array([5.0, np.inf, -np.inf, np.nan], "float32")
     x, b = (part.ravel() for part in np.meshgrid(values, values))
-    case = Case("add", operation, (lambda *_: x, lambda *_: b))
+    case = Case(operation, getattr(lax, operation), (lambda *_: x, lambda *_: b))
     equation = trace(case, np.random.default_rng(0))
     with np.errstate(invalid="ignore"):
         neutral = np.float32(-np.inf if word == P_MAX else np.inf)
-        expected = np.where(np.isinf(b) & (b == -x), neutral, x + b)  # inf - inf is infinite
+        added = b if operation == "add" else -b
+        expected = np.where(np.isinf(b) & (added == -x), neutral, x + added)  # not NaN
     signature = NdSignature(((word,), (B,)), ((word,),))
     for seed in range(8):
         rng = np.random.default_rng(seed)
-        prove(equation, rules.RULES["add"], signature, (4,), [expected], rng)
+        prove(equation, rules.RULES[operation], signature, (4,), [expected], rng)
