@@ -76,7 +76,8 @@ def check_arguments(fn: Callable[..., Any], args: Sequence[Any], static: Sequenc
             def called(path: str, name: str = name) -> str:
                 return f"argument {name}{'.' if path else ''}{path}"
 
-            check_arrays(arg, called, f"static_argnames={name!r}, if it is no array")
+            option = f"static_argnums={k}" if "." in name else f"static_argnames={name!r}"
+            check_arrays(arg, called, f"{option}, if it is no array")
         elif not _is_hashable(arg):
             raise SbpError(
                 f"static argument {name} is a {type(arg).__name__}, which cannot be hashed",

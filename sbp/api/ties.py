@@ -49,11 +49,16 @@ def find_ties(
         if not _alike(ours, theirs):
             raise SbpError(
                 f"tie {{{result!r}: {argument!r}}} joins unequal trees",
-                why=f"The result is {described(ours)}, the argument {described(theirs)}.",
+                why=f"The result is {_types(ours)}, the argument {_types(theirs)}.",
                 how="tie trees with the same shapes and dtypes, leaf by leaf",
             )
         ties.update(zip(*below, strict=True))
     return ties
+
+
+def _types(leaves: Sequence[Any], most: int = 4) -> str:
+    more = f" and {len(leaves) - most} more" if len(leaves) > most else ""
+    return ", ".join(map(described, leaves[:most])) + more
 
 
 def _below(path: str, paths: Sequence[str], what: str) -> list[int]:
