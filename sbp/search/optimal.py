@@ -43,7 +43,7 @@ def solve_optimally(
     aspects: Aspects,
     incumbents: Sequence[Sequence[int]] = (),
     *,
-    target_gap: float = 1e-4,
+    target_gap: float = 5e-4,
     max_sweeps: int = 300,
 ) -> Solution | None:
     """Finds the cheapest labelling, with proof as far as the sweeps go.
@@ -115,7 +115,8 @@ def _pass_and_polish(
         if energy - passing.bound > slack:
             best = polish(finite, best, aspects, max_rounds=2)
             energy = finite.energy(best)
-        stuck = energy >= before[0] and passing.bound - before[1] <= slack / 10
+        # What a round no longer moves by a twentieth of the gap, ten more would not close.
+        stuck = energy >= before[0] and passing.bound - before[1] <= (energy - passing.bound) / 20
         if energy - passing.bound <= slack or stuck:
             break
         before = (energy, passing.bound)
