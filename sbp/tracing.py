@@ -216,6 +216,8 @@ class _Reader:
         _refuse(name, eqn, source)
         if name in _INLINED:
             return self._inline(eqn, inputs, source)
+        if name == "device_put" and all(place is None for place in eqn.params["devices"]):
+            return inputs
         outputs = tuple(Value(array_type(var.aval)) for var in eqn.outvars)
         if name in (PIN.name, "sharding_constraint", "reshard"):
             words = eqn.params["words"] if name == PIN.name else _constrained(eqn, source)
@@ -314,6 +316,14 @@ def _refuse(name: str, eqn: Any, source: str) -> None:
             why="Ordered effects thread one token through the program; "
             "devices of an SPMD program share none.",
             how=("pass ordered=False", "call it outside the parallelized function"),
+        )
+    if name == "device_put" and any(place is not None for place in eqn.params["devices"]):
+        raise SbpError(
+            "the function places an array itself: device_put",
+            where=source,
+            why="A parallelized function is written for one device; the plan says where arrays "
+            "lie.",
+            how=("pin the array: sbp.pin(x, dp=sbp.S(0))", "place it before the call: step.place"),
         )
     if eqn.effects and eqn.outvars and name not in _INLINED and not name_is_control(name):
         raise SbpError(
