@@ -71,6 +71,9 @@ def solve_optimally(
             return None
         return Solution(_widen(exact, kept), energy, energy, "elimination")
     thin = eliminate(small)
+    tables = (*thin.rest.costs, *thin.rest.edges.values())
+    if math.isinf(thin.constant) or not all(np.isfinite(table).any() for table in tables):
+        return None
     positions = [_narrow(labels, kept) for labels in incumbents]
     starts = [[labels[n] for n in thin.stayed] for labels in positions if labels is not None]
     starts.append(solve_greedily(thin.rest))
