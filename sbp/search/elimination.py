@@ -167,7 +167,14 @@ def eliminate(
 
 def solve_exactly(problem: Problem, *, max_table: float = 4e6) -> list[int] | None:
     """The optimum by elimination alone, or None where some table would pass `max_table`."""
+    # Nodes without a choice are held: each would be a dim of size 1, and numpy has at most 64 dims.
+    labels = [0] * len(problem.costs)
+    open_nodes = [node for node, cost in enumerate(problem.costs) if len(cost) > 1]
+    problem = problem.conditioned(open_nodes, labels)
     order, _ = elimination_order(problem, max_table, None)
     if len(order) < len(problem.costs):
         return None
-    return eliminate(problem, max_table=max_table, max_degree=None).complete(())
+    found = eliminate(problem, max_table=max_table, max_degree=None).complete(())
+    for node, label in zip(open_nodes, found, strict=True):
+        labels[node] = label
+    return labels

@@ -63,6 +63,12 @@ def test_a_ring_leaves_nothing_and_a_clique_stays():
     assert eliminate(clique).stayed == (0, 1, 2, 3, 4)
 
 
+def test_any_number_of_neighbours_without_a_choice_is_no_burden():
+    edges = {(0, leaf): np.array([[1.0], [0.0]]) for leaf in range(1, 100)}
+    star = Problem((np.array([0.0, 98.0]), *(np.zeros(1),) * 99), edges)
+    assert solve_exactly(star, max_table=2) == [1] + [0] * 99
+
+
 @given(problems())
 def test_consistent_labels_hold_every_finite_choice(problem):
     kept = consistent_labels(problem)
