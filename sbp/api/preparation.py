@@ -11,13 +11,13 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding
 
-from sbp.algebra import Partial
+from sbp.algebra import ArrayType, NdSbp, Partial
 from sbp.api.binding import check_arrays
 from sbp.api.options import Options, argument_names, function_name
 from sbp.api.requests import leaf_paths, spread
 from sbp.api.ties import find_ties
 from sbp.errors import PlanError, SignatureError
-from sbp.graph import Boundary, result_name
+from sbp.graph import Boundary, check_words, result_name
 from sbp.lowering.auto import lower_automatically
 from sbp.lowering.manual import lower_manually
 from sbp.plan import Plan, make_plan
@@ -255,16 +255,46 @@ def _boundary(
     if first is None:
         in_words = spread(options.in_sbp, trees, options.mesh, "in_sbp")
         out_words = spread(options.out_sbp, {"": results}, options.mesh, "out_sbp")
-    elif (first.in_tree, first.out_tree) != (in_tree, out_tree):
-        raise PlanError(
-            f"{first.plan.name} is called with another structure than it was planned for",
-            why=f"First: {first.in_tree}\nNow:   {in_tree}",
-            how="parallelize the function again for the new structure",
-        )
     else:
+        _check_structure(first, in_tree, out_tree)
         in_words = tuple(words for _, words in first.plan.arguments)
         out_words = tuple(words for _, words in first.plan.results)
+        leaves = [x for tree in (*trees.values(), results) for x in jax.tree.leaves(tree)]
+        names = [*(f"argument {path}" for path in arguments), *map(result_name, outputs)]
+        for name, words, leaf in zip(names, (*in_words, *out_words), leaves, strict=True):
+            _check_kept(first, name, words, ArrayType(leaf.shape, leaf.dtype), options)
     return Boundary(tuple(arguments), tuple(outputs), in_words, out_words, ties)
+
+
+def _check_structure(first: Prepared, in_tree: Any, out_tree: Any) -> None:
+    for what, old, new in (
+        ("is called with", first.in_tree, in_tree),
+        ("returns", first.out_tree, out_tree),
+    ):
+        if old != new:
+            trees = (str(tree).removeprefix("PyTreeDef(")[:-1] for tree in (old, new))
+            raise PlanError(
+                f"{first.plan.name} {what} another structure than it was planned for",
+                why="First: {}\nNow:   {}".format(*trees),
+                how="parallelize the function again for the new structure",
+            )
+
+
+def _check_kept(
+    first: Prepared, where: str, words: NdSbp, array: ArrayType, options: Options
+) -> None:
+    try:
+        check_words(words, array, options.axes, where, what="in_sbp")
+    except SignatureError as error:
+        raise PlanError(
+            f"{first.plan.name} cannot keep the words {words} of its first plan",
+            where=where,
+            why=f"{error.why}\nA step has one set of words at its ends, whatever the shapes.",
+            how=[
+                "pin words that all shapes can have",
+                "parallelize the function again for the new shapes",
+            ],
+        ) from None
 
 
 def _check_ends(options: Options, boundary: Boundary) -> None:

@@ -251,9 +251,34 @@ def test_another_structure_than_planned():
         refusal(lambda: step({"a": X, "b": X}))
         == """\
 <lambda> is called with another structure than it was planned for.
-  First: PyTreeDef([{'a': *}])
-  Now:   PyTreeDef([{'a': *, 'b': *}])
+  First: [{'a': *}]
+  Now:   [{'a': *, 'b': *}]
 Fix: parallelize the function again for the new structure"""
+    )
+    step = sbp.parallelize(lambda x: {"a": x} if x.ndim == 2 else x, mesh=MESH)
+    step.plan(X)
+    assert (
+        refusal(lambda: step(X[0]))
+        == """\
+<lambda> returns another structure than it was planned for.
+  First: {'a': *}
+  Now:   *
+Fix: parallelize the function again for the new structure"""
+    )
+
+
+def test_other_shapes_that_the_first_words_do_not_fit():
+    step = sbp.parallelize(update, mesh=MESH, in_sbp="dp: S(0), tp: B", out_sbp="dp: S(0), tp: B")
+    step.plan(X, X)
+    assert (
+        refusal(lambda: step(X[:7], X[:7]))
+        == """\
+update cannot keep the words (dp: S(0), tp: B) of its first plan (argument state).
+  f32[7,16]: dim 0 has 7 elements, axis 'dp' has 2 devices.
+  Split needs equal slices; 7 is not a multiple of 2.
+  A step has one set of words at its ends, whatever the shapes.
+Fix one of: pin words that all shapes can have | \
+parallelize the function again for the new shapes"""
     )
 
 
