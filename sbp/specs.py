@@ -86,7 +86,7 @@ def from_partition_spec(spec: PartitionSpec, mesh: Any, ndim: int) -> NdSbp:
         _known(axis, names, spec)
         words[axis] = P
     taken = set(getattr(spec, "unreduced", ()))
-    for dim, entry in enumerate(spec):
+    for dim, entry in enumerate(spec.partitions):
         axes = entry if isinstance(entry, tuple) else (entry,)
         if entry is PartitionSpec.UNCONSTRAINED:
             raise SignatureError(

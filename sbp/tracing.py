@@ -291,7 +291,7 @@ def _constrained(eqn: Any, source: str) -> NdSbp:
     """The words that one of jax's constraints asks for; axes that it does not name are free."""
     sharding = eqn.params.get("sharding", eqn.params.get("dst_sharding"))
     words: dict[str, Word] = dict.fromkeys(getattr(sharding.spec, "unreduced", ()), P)
-    for dim, entry in enumerate(sharding.spec):
+    for dim, entry in enumerate(sharding.spec.partitions):
         axes = [axis for axis in (entry if isinstance(entry, tuple) else (entry,))
                 if isinstance(axis, str)]  # fmt: skip
         if axes != sorted(axes, key=sharding.mesh.axis_names.index):

@@ -61,6 +61,7 @@ def box(array: Any, dst: Any, mesh: Any = None) -> jax.Array:
     if target is None:
         raise BoxingError(
             "the array lies on no mesh and none is given",
+            why="Words are by mesh axis.",
             how="box(array, words, mesh=flowjax.make_mesh('dp=8'))",
         )
     kind = ArrayType(tuple(np.shape(array)), jax.typeof(array).dtype)
@@ -95,7 +96,7 @@ def _check_partial(wanted: NdSbp, mesh: Any) -> None:
         raise SignatureError(
             f"box to {NdSbp(partial)} on a mesh with Auto axes",
             why="jax's unreduced arrays exist on Explicit axes only.",
-            how=["box to B or S", "make the mesh with axis_types=(AxisType.Explicit,) * n"],
+            how=["box to B or S", "flowjax.make_mesh(..., axis_types=AxisType.Explicit)"],
         )
 
 
@@ -104,6 +105,8 @@ def show(array: Any) -> str:
     found = words(array)
     kind = ArrayType(tuple(np.shape(array)), jax.typeof(array).dtype)
     value = box(array, "") if any(isinstance(w, Partial) for w in found.values()) else array
+    if jax.numpy.issubdtype(kind.dtype, jax.dtypes.extended):
+        value = jax.random.key_data(value)
     text = np.array2string(np.asarray(value), threshold=64, edgeitems=2)
     return f"{format_type(kind, tuple(found), tuple(found.values()))} {found}\n{text}"
 

@@ -114,8 +114,7 @@ def verify_signature(
         for x, word in zip(args, claim.inputs, strict=True)
     ]
     results = [
-        [np.asarray(y) for y in jax.tree.leaves(fn(*(parts[k] for parts in scattered)))]
-        for k in range(num_devices)
+        _run_on_parts(fn, claim, [parts[k] for parts in scattered]) for k in range(num_devices)
     ]
     for position, (word, logical) in enumerate(zip(claim.outputs, expected, strict=True)):
         parts = np.empty(num_devices, object)
@@ -124,25 +123,51 @@ def verify_signature(
         _compare(claim, position, word, parts, logical, mesh)
 
 
+def _run_on_parts(fn: Callable[..., Any], claim: Signature, parts: Sequence[Any]) -> list[Any]:
+    try:
+        return [np.asarray(y) for y in jax.tree.leaves(fn(*parts))]
+    except (TypeError, ValueError) as error:
+        shapes = ", ".join(str(part.shape) for part in parts)
+        raise SignatureError(
+            f"signature '{claim}' is wrong: the function does not run on local arrays",
+            why=f"Their shapes are {shapes}. {type(error).__name__}: {error}",
+            how=[
+                "claim only what sbp.signatures(fn, *args) lists",
+                "let the function take its shapes from its arguments",
+            ],
+        ) from error
+
+
 def _compare(
     claim: Signature, position: int, word: Word, parts: Any, logical: Any, mesh: dict[str, int]
 ) -> None:
     try:
         got = reference.gather(parts, NdSbp(axis=word), mesh)
     except SbpError as error:
-        got, reason = None, error.what
+        reason = error.what
     else:
-        reason = f"on devices it gives {got}, the function gives {logical}"
-    exact = not np.issubdtype(logical.dtype, np.inexact)
-    if got is None or got.shape != logical.shape or not (
-        np.array_equal(got, logical) if exact
-        else np.allclose(got, logical, rtol=1e-5, atol=1e-6, equal_nan=True)
-    ):  # fmt: skip
+        reason = _first_difference(got, logical)
+    if reason:
         raise SignatureError(
             f"signature '{claim}' is wrong for result {position}",
             why=reason,
             how="claim only what sbp.signatures(fn, *args) lists",
         )
+
+
+def _first_difference(got: Any, logical: Any) -> str:
+    """Where what the devices hold is not the function's result; empty if they agree."""
+    if got.shape != logical.shape:
+        return f"On devices its shape is {got.shape}, the function's is {logical.shape}."
+    if np.issubdtype(logical.dtype, np.inexact):
+        # Parts are added in another order.
+        differs = ~np.isclose(got, logical, rtol=1e-5, atol=1e-6, equal_nan=True)
+    else:
+        differs = got != logical
+    if not differs.any():
+        return ""
+    where = tuple(int(k) for k in np.argwhere(differs)[0])
+    return f"At {list(where)} it gives {got[where]} on devices, the function {logical[where]}."
 
 
 def _parse(text: str) -> Signature:

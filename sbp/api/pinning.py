@@ -12,7 +12,7 @@ from jax.sharding import AxisType, PartitionSpec
 from sbp import _compat
 from sbp.algebra import ArrayType, NdSbp, Partial, Split, Word, format_type
 from sbp.errors import SignatureError
-from sbp.specs import spec_of
+from sbp.specs import from_partition_spec, spec_of
 from sbp.tracing import PIN, array_type
 
 
@@ -60,19 +60,20 @@ def _counted(word: Word, array: ArrayType, axis: str) -> Word:
 
 
 def _constrain(x: Any, words: NdSbp, mesh: Any) -> Any:
-    """The pin under plain jax: a constraint on Auto axes, a reshard on Explicit ones."""
-    known = {axis: word for axis, word in words.items() if axis in mesh.axis_names}
-    ordered = [axis for axis in mesh.axis_names if axis in known]
-    explicit = [
-        axis for axis, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
-        if kind == AxisType.Explicit
-    ]  # fmt: skip
-    if not ordered or any(isinstance(word, Partial) for word in known.values()):
+    """The pin under plain jax: a reshard on Explicit axes, a constraint on Auto ones."""
+    kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    if any(isinstance(word, Partial) for word in words.values()):
         return x
     ndim = len(jax.typeof(x).shape)
-    spec = spec_of(ordered, tuple(known[axis] for axis in ordered), ndim)
-    if explicit:
-        return jax.sharding.reshard(x, spec)
-    # Axes that are not pinned stay XLA's choice.
-    open_dims = [PartitionSpec.UNCONSTRAINED if entry is None else entry for entry in spec]
-    return jax.lax.with_sharding_constraint(x, PartitionSpec(*open_dims))
+    known = {axis: word for axis, word in words.items() if axis in kinds}
+    if explicit := [axis for axis in known if kinds[axis] == AxisType.Explicit]:
+        # A type states all Explicit axes: those that are not pinned keep what they have.
+        now = from_partition_spec(jax.typeof(x).sharding.spec, mesh, ndim)
+        wanted = NdSbp({**now, **{axis: known[axis] for axis in explicit}})
+        x = jax.sharding.reshard(x, spec_of(mesh.axis_names, wanted.on(mesh.axis_names), ndim))
+    if auto := [axis for axis in mesh.axis_names if axis in known and axis not in explicit]:
+        spec = spec_of(auto, tuple(known[axis] for axis in auto), ndim)
+        # Axes that are not pinned stay XLA's choice.
+        dims = [PartitionSpec.UNCONSTRAINED if entry is None else entry for entry in spec]
+        x = jax.lax.with_sharding_constraint(x, PartitionSpec(*dims))
+    return x

@@ -305,10 +305,10 @@ def _check_ends(options: Options, boundary: Boundary) -> None:
     for what, where, words in ends:
         for axis, word in (words or {}).items():
             if isinstance(word, Partial):
-                _check_partial_end(what, where, axis, word, options.mesh)
+                _check_partial_end(what, where, axis, word, options)
 
 
-def _check_partial_end(what: str, where: str, axis: str, word: Partial, mesh: Any) -> None:
+def _check_partial_end(what: str, where: str, axis: str, word: Partial, options: Options) -> None:
     if word.kind != "sum":
         raise SignatureError(
             f"{what} '{axis}: {word}' cannot cross the boundary of a step",
@@ -316,7 +316,14 @@ def _check_partial_end(what: str, where: str, axis: str, word: Partial, mesh: An
             why="jax has arrays of unreduced sums, not of maxima or minima.",
             how=f"{what} '{axis}: B', or S of a dim",
         )
-    if not all(kind == AxisType.Explicit for kind in mesh.axis_types):
+    if options.lowering == "auto":
+        raise SignatureError(
+            f"{what} '{axis}: P' asks for a partial array with lowering='auto'",
+            where=where,
+            why="XLA's partitioner works on Auto axes, which have no word for Partial.",
+            how=[f"{what} '{axis}: B', or S of a dim", "lowering='manual'"],
+        )
+    if not all(kind == AxisType.Explicit for kind in options.mesh.axis_types):
         raise SignatureError(
             f"{what} '{axis}: P' asks for a partial array on a mesh with Auto axes",
             where=where,

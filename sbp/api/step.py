@@ -130,7 +130,7 @@ class Step:
             return self._settle(args)
         try:
             return self._run(*args)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, NotImplementedError) as error:
             return self._settle(args, error)
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
@@ -222,19 +222,38 @@ class Step:
                 how="use step.plan(...), or give a mesh of devices: flowjax.make_mesh(...)",
             )
         context = current_abstract_mesh()
+        partial = self._first is not None and self._first.has_partial_boundary
         if not context.empty:
-            if context.axis_names != mesh.axis_names:
-                raise PlanError(
-                    f"{self.__name__} is for a mesh of axes {mesh.axis_names}, "
-                    f"jax.set_mesh has set {context.axis_names}",
-                    how=["leave the context", "parallelize for the mesh of the context"],
-                )
+            self._check_context(context, partial)
             types = context.axis_types
-        elif self._first is not None and self._first.has_partial_boundary:
-            types = mesh.axis_types
         else:
-            types = (AxisType.Auto,) * len(mesh.axis_names)
+            types = mesh.axis_types if partial else (AxisType.Auto,) * len(mesh.axis_names)
         return Mesh(mesh.devices, mesh.axis_names, axis_types=types)
+
+    def _check_context(self, context: Any, partial: bool) -> None:
+        ours, theirs = (
+            ", ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
+            for mesh in (self._options.mesh, context)
+        )
+        if ours != theirs:
+            raise PlanError(
+                f"{self.__name__} is for a mesh of {ours}, jax.set_mesh has set one of {theirs}",
+                why="Arrays of one program lie on one mesh.",
+                how=["leave the context", "parallelize for the mesh of the context"],
+            )
+        if AxisType.Manual in context.axis_types:
+            raise PlanError(
+                f"{self.__name__} is called inside a jax.shard_map",
+                why="A step takes whole arrays and has all axes of the mesh to itself.",
+                how="call it outside the shard_map",
+            )
+        if partial and AxisType.Auto in context.axis_types:
+            raise PlanError(
+                f"{self.__name__} has partial arrays at its ends, "
+                "jax.set_mesh has set a mesh with Auto axes",
+                why="jax's unreduced arrays exist on Explicit axes only.",
+                how=["leave the context", "set the mesh with axis_types=AxisType.Explicit"],
+            )
 
     def _settle(self, args: Sequence[Any], error: Exception | None = None) -> Any:
         """Finds the program for these arguments, brings them where it wants them, runs it.

@@ -289,7 +289,8 @@ def test_a_mesh_with_other_axes_is_set():
     assert (
         message
         == """\
-update is for a mesh of axes ('dp', 'tp'), jax.set_mesh has set ('data',).
+update is for a mesh of dp=2, tp=4, jax.set_mesh has set one of data=8.
+  Arrays of one program lie on one mesh.
 Fix one of: leave the context | parallelize for the mesh of the context"""
     )
 
