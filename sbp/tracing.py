@@ -159,6 +159,13 @@ def trace(
         with _compat.logical_mesh(mesh):
             closed = jax.make_jaxpr(fn)(*structs)
     except (NameError, ValueError) as error:
+        if "should match the aval mesh" in str(error):
+            raise SbpError(
+                "the function closes over an array on Explicit axes",
+                where=_compat.error_line(error),
+                why="Its type says how it lies, and how arrays lie is the plan's to say.",
+                how=("pass it as an argument", "close over the same array on Auto axes"),
+            ) from None
         name = _collective_refused_by_jax(str(error))
         if name is None:
             raise

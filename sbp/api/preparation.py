@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from sbp import _compat
 from sbp.algebra import ArrayType, NdSbp, Partial
 from sbp.api.binding import check_arrays
 from sbp.api.options import Options, argument_names, function_name
@@ -141,28 +142,48 @@ class Prepared:
 
     def _lower(self, mesh: Mesh) -> Callable[..., Sequence[Any]]:
         if self.lowering == "auto":
-            return _on_auto_axes(
-                lambda m: lower_automatically(self.traced, self.assignment, m),
-                mesh, self._result_shardings(mesh),
-            )  # fmt: skip
-        closures = [
-            spec_of(mesh.axis_names, self.assignment.label(None, "closure", k), value.type.ndim)
-            for k, value in enumerate(self.traced.block.inputs[self.traced.num_arguments :])
-        ]
-        in_specs = [s.spec for s in self.leaf_shardings(mesh)]
+            return self._lower_automatically(mesh)
+        closures = self._closure_shardings(mesh)
+        consts = _put_all(self.traced.consts, closures)
+        shardings = [*self.leaf_shardings(mesh), *closures]
         program = lower_manually(
-            self.traced, self.assignment, mesh, [*in_specs, *closures],
+            self.traced, self.assignment, mesh, [s.spec for s in shardings],
             [s.spec for s in self._result_shardings(mesh)],
         )  # fmt: skip
+
+        def lowered(*arguments: Any) -> Sequence[Any]:
+            arrays: Sequence[Any] = (*arguments, *consts)
+            if AxisType.Explicit in mesh.axis_types:
+                arrays = [
+                    jax.sharding.reshard(x, _explicit_part(s))
+                    for x, s in zip(arrays, shardings, strict=True)
+                ]
+            return program(*arrays)
+
+        return lowered
+
+    def _lower_automatically(self, mesh: Mesh) -> Callable[..., Sequence[Any]]:
+        types = (AxisType.Auto,) * len(mesh.axis_names)
+        auto = Mesh(mesh.devices, mesh.axis_names, axis_types=types)
+        consts = _put_all(self.traced.consts, self._closure_shardings(auto))
+        program = lower_automatically(self.traced, self.assignment, auto)
+
+        def lowered(*arguments: Any) -> tuple[Any, ...]:
+            return tuple(program(*arguments, *consts))
+
         if AxisType.Explicit not in mesh.axis_types:
-            return program
+            return lowered
+        specs = tuple(_explicit_part(s).spec for s in self._result_shardings(mesh))
+        on_auto_axes: Any = jax.sharding.auto_axes(lowered, out_sharding=specs)
+        return on_auto_axes
 
-        def resharded(*arguments: Any) -> Sequence[Any]:
-            shardings = self.leaf_shardings(mesh)
-            moved = [jax.sharding.reshard(x, s) for x, s in zip(arguments, shardings, strict=True)]
-            return program(*moved)
-
-        return resharded
+    def _closure_shardings(self, mesh: Mesh) -> list[NamedSharding]:
+        values = self.traced.block.inputs[self.traced.num_arguments :]
+        words = (self.assignment.label(None, "closure", k) for k in range(len(values)))
+        return [
+            NamedSharding(mesh, spec_of(mesh.axis_names, w, value.type.ndim))
+            for w, value in zip(words, values, strict=True)
+        ]
 
     def _differentiable(self, program: Callable[..., Sequence[Any]]) -> Callable[..., Any]:
         """The program, differentiated from outside as the user's own function.
@@ -186,17 +207,25 @@ class Prepared:
         return planned
 
 
-def _on_auto_axes(
-    lower: Callable[[Mesh], Callable[..., Sequence[Any]]], mesh: Mesh,
-    results: Sequence[NamedSharding],
-) -> Callable[..., Sequence[Any]]:  # fmt: skip
-    if AxisType.Explicit not in mesh.axis_types:
-        return lower(mesh)
-    auto = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
-    program = lower(auto)
-    specs = tuple(s.spec for s in results)
-    mapped: Any = jax.sharding.auto_axes(lambda *xs: tuple(program(*xs)), out_sharding=specs)
-    return mapped
+def _put_all(arrays: Sequence[Any], shardings: Sequence[NamedSharding]) -> list[Any]:
+    """Places arrays now, even while jax traces; a tracer stays as it is."""
+    with jax.ensure_compile_time_eval():
+        return [
+            x if _compat.is_tracer(x) else jax.device_put(x, sharding)
+            for x, sharding in zip(arrays, shardings, strict=True)
+        ]
+
+
+def _explicit_part(sharding: NamedSharding) -> NamedSharding:
+    """What a sharding says of the Explicit axes; of the others, types say nothing."""
+    mesh, spec = sharding.mesh, sharding.spec
+    pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    named = {axis for axis, kind in pairs if kind == AxisType.Explicit}
+    if len(named) == len(mesh.axis_names):
+        return sharding
+    entries = (entry if isinstance(entry, tuple) else (entry,) for entry in spec.partitions)
+    dims = (tuple(axis for axis in entry if axis in named) or None for entry in entries)
+    return NamedSharding(mesh, PartitionSpec(*dims))
 
 
 def prepare(

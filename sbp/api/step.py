@@ -267,7 +267,7 @@ class Step:
         prepared = self._prepare(args)
         mesh = self._mesh()
         leaves = jax.tree.leaves(prepared.dynamic(args))
-        if any(map(_compat.is_tracer, leaves)):
+        if any(map(_compat.is_tracer, (*leaves, *prepared.traced.consts))):
             return prepared.program(mesh)(*prepared.dynamic(args))
         run = self._executable(prepared, mesh)
         moved = [

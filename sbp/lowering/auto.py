@@ -25,7 +25,7 @@ CONTRACTIONS = ("dot_general", "conv_general_dilated")
 def lower_automatically(
     traced: Traced, assignment: Assignment, mesh: Any
 ) -> Callable[..., Sequence[Any]]:
-    """The program on global arrays.
+    """The program on global arrays: the arguments, then the closed-over arrays.
 
     Args:
         traced: The program.
@@ -35,8 +35,8 @@ def lower_automatically(
     evaluator = AutoEvaluator(assignment, mesh)
     wanted = [assignment.label(None, "result", k) for k in range(len(traced.block.outputs))]
 
-    def program(*arguments: Any) -> Sequence[Any]:
-        results = evaluator.run(traced.block, [*arguments, *traced.consts], wanted, Scope())
+    def program(*arrays: Any) -> Sequence[Any]:
+        results = evaluator.run(traced.block, arrays, wanted, Scope())
         return [jax.numpy.asarray(x) if not hasattr(x, "dtype") else x for x in results]
 
     return program

@@ -28,7 +28,7 @@ def lower_manually(
     traced: Traced, assignment: Assignment, mesh: Any, in_specs: Sequence[PartitionSpec],
     out_specs: Sequence[PartitionSpec],
 ) -> Callable[..., Sequence[Any]]:  # fmt: skip
-    """The program on global arrays.
+    """The program on global arrays: the arguments, then the closed-over arrays.
 
     Args:
         traced: The program.
@@ -43,10 +43,9 @@ def lower_manually(
     def local(*arrays: Any) -> tuple[Any, ...]:
         return tuple(evaluator.run(traced.block, arrays, wanted, Scope()))
 
-    mapped = jax.shard_map(
+    return jax.shard_map(
         local, mesh=mesh, in_specs=tuple(in_specs), out_specs=tuple(out_specs), check_vma=False
     )
-    return lambda *arguments: mapped(*arguments, *traced.consts)
 
 
 class ManualEvaluator(Evaluator):
