@@ -85,7 +85,7 @@ def from_partition_spec(spec: PartitionSpec, mesh: Any, ndim: int) -> NdSbp:
     for axis in getattr(spec, "unreduced", ()):
         _known(axis, names, spec)
         words[axis] = P
-    taken = set(getattr(spec, "unreduced", ()))
+    taken: set[str] = set(getattr(spec, "unreduced", ()))
     for dim, entry in enumerate(spec.partitions):
         axes = entry if isinstance(entry, tuple) else (entry,)
         if entry is PartitionSpec.UNCONSTRAINED:

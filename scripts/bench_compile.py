@@ -4,10 +4,10 @@ Usage:
     python scripts/bench_compile.py                      data parallelism, 4 layers, scan
     python scripts/bench_compile.py --unrolled --rounds 5
 
-Both are the AdamW train step of the benchmark GPT under data parallelism on 8 simulated devices. By
-hand: `jax.shard_map` around `jax.value_and_grad`, one `psum` for each gradient. The two are compiled
-in turn, in fresh functions each round, and the ratio is taken round by round, as the machine's speed
-drifts. Planning is shown apart: the hand-written program has none.
+Both are the AdamW train step of the benchmark GPT under data parallelism on 8 simulated devices.
+By hand: `jax.shard_map` around `jax.value_and_grad`, one `psum` for each gradient. The two are
+compiled in turn, in fresh functions each round, and the ratio is taken round by round, as the
+machine's speed drifts. Planning is shown apart: the hand-written program has none.
 """
 
 import argparse

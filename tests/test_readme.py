@@ -25,7 +25,8 @@ def test_example_prints_the_plan_that_the_readme_shows():
     text = README.read_text(encoding="utf-8")
     shown = re.search(r"<!-- plan:begin -->\n```text\n(.*?)```\n<!-- plan:end -->", text, re.DOTALL)
     printed = run_example()
-    assert shown is not None and shown.group(1) == printed, (
+    assert shown is not None
+    assert shown.group(1) == printed, (
         f"the block between plan:begin and plan:end of README.md should be\n{printed}"
     )
 

@@ -66,7 +66,6 @@ def make_plan(
         SignatureError: A pin does not fit.
         PlanError: There is no plan, or none under the conditions.
     """
-
     tables = Tables(costs)
 
     def build(held: Held | None) -> BoxingGraph:
