@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+from jax._src import config as _config
 from jax._src import effects as _effects
+from jax._src import mesh as _mesh
 from jax._src import source_info_util, traceback_util
 from jax.core import Tracer
 from jax.extend.core import Literal, Primitive
@@ -164,15 +166,16 @@ def identity_primitive(
     return primitive
 
 
-def logical_mesh(mesh: Any) -> Any:
+def logical_mesh(mesh: Any, axis_type: AxisType) -> Any:
     """A context in which nothing is known of where arrays lie, but axes can be named.
 
     Args:
         mesh: The mesh whose axes can be named, or None.
+        axis_type: What the axes are.
     """
     if mesh is None:
         return jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
-    types = (AxisType.Auto,) * len(mesh.axis_names)
+    types = (axis_type,) * len(mesh.axis_names)
     if isinstance(mesh, Mesh):
         logical = Mesh(mesh.devices, mesh.axis_names, axis_types=types).abstract_mesh
     else:
@@ -193,3 +196,9 @@ def entry_of(compiled: Any) -> Any:
 
 current_abstract_mesh = jax.sharding.get_abstract_mesh
 """The mesh of the enclosing `jax.set_mesh`, possibly empty."""
+
+_mesh_of_context = getattr(_config, "abstract_mesh_context_manager", None) or getattr(
+    _mesh, "abstract_mesh_context_manager", None
+)
+context_token = _mesh_of_context.get_local if _mesh_of_context else current_abstract_mesh
+"""An object that is another one when `jax.set_mesh` has set another mesh; costs 0.04 microseconds."""

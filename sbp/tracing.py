@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+from jax.sharding import AxisType
 
 from sbp import _compat
 from sbp.algebra import ArrayType, NdSbp, P, Split, Word, format_type
@@ -155,21 +156,7 @@ def trace(
     Raises:
         SbpError: The function uses collectives, `shard_map`, or effects that must keep an order.
     """
-    try:
-        with _compat.logical_mesh(mesh):
-            closed = jax.make_jaxpr(fn)(*structs)
-    except (NameError, ValueError) as error:
-        if "should match the aval mesh" in str(error):
-            raise SbpError(
-                "the function closes over an array on Explicit axes",
-                where=_compat.error_line(error),
-                why="Its type says how it lies, and how arrays lie is the plan's to say.",
-                how=("pass it as an argument", "close over the same array on Auto axes"),
-            ) from None
-        name = _collective_refused_by_jax(str(error))
-        if name is None:
-            raise
-        raise _collective_error(name, _compat.error_line(error)) from None
+    closed = _make_jaxpr(fn, structs, mesh)
     jaxpr, consts = _compat.open_jaxpr(closed)
     jaxpr = _compat.drop_dead_code(jaxpr)
     reader = _Reader()
@@ -179,6 +166,23 @@ def trace(
     outputs = reader.read_equations(jaxpr, env)
     block = Block(arguments + tuple(reader.const_values), outputs, tuple(reader.equations))
     return Traced(block, len(arguments), tuple(reader.consts))
+
+
+def _make_jaxpr(fn: Callable[..., Any], structs: Sequence[Any], mesh: Any) -> Any:
+    for axis_type in (AxisType.Auto, AxisType.Explicit):
+        try:
+            with _compat.logical_mesh(mesh, axis_type):
+                return jax.make_jaxpr(fn)(*structs)
+        except (NameError, ValueError) as error:
+            # A function that closes over arrays on Explicit axes, or reshards, needs such axes;
+            # one that constrains needs Auto ones.
+            if axis_type == AxisType.Auto and _NEEDS_EXPLICIT_AXES.search(str(error)):
+                continue
+            name = _collective_refused_by_jax(str(error))
+            if name is None:
+                raise
+            raise _collective_error(name, _compat.error_line(error)) from None
+    raise AssertionError(fn)
 
 
 class _Reader:
@@ -229,12 +233,14 @@ class _Reader:
         if name in (PIN.name, "sharding_constraint", "reshard"):
             words = eqn.params["words"] if name == PIN.name else _constrained(eqn, source)
             last = self.equations[-1] if self.equations else None
+            if not words:
+                return inputs
             if last and last.name == "pin" and (last.outputs, last.params["words"]) == (
                 inputs, words
             ):  # fmt: skip
                 # sbp.pin also makes a constraint, for those who read the program without sbp.
                 return inputs
-            self.equations.append(Equation("pin", inputs, outputs, {"words": words}, source))
+            return self._pin(inputs, words, source)
         else:
             self.equations.append(
                 Equation(
@@ -243,6 +249,13 @@ class _Reader:
                     bool(eqn.effects) and not name_is_control(name),
                 )
             )  # fmt: skip
+        if eqn.params.get("out_sharding") is not None:
+            return self._pin(outputs, _sharding_words(eqn.params["out_sharding"], source), source)
+        return outputs
+
+    def _pin(self, inputs: Sequence[Atom], words: NdSbp, source: str) -> Sequence[Atom]:
+        outputs = tuple(Value(atom.type) for atom in inputs)
+        self.equations.append(Equation("pin", tuple(inputs), outputs, {"words": words}, source))
         return outputs
 
     def _inline(self, eqn: Any, inputs: tuple[Atom, ...], source: str) -> Sequence[Atom]:
@@ -296,7 +309,10 @@ def name_is_control(name: str) -> bool:
 
 def _constrained(eqn: Any, source: str) -> NdSbp:
     """The words that one of jax's constraints asks for; axes that it does not name are free."""
-    sharding = eqn.params.get("sharding", eqn.params.get("dst_sharding"))
+    return _sharding_words(eqn.params.get("sharding", eqn.params.get("dst_sharding")), source)
+
+
+def _sharding_words(sharding: Any, source: str) -> NdSbp:
     words: dict[str, Word] = dict.fromkeys(getattr(sharding.spec, "unreduced", ()), P)
     for dim, entry in enumerate(sharding.spec.partitions):
         axes = [axis for axis in (entry if isinstance(entry, tuple) else (entry,))
@@ -325,13 +341,10 @@ def _refuse(name: str, eqn: Any, source: str) -> None:
             how=("pass ordered=False", "call it outside the parallelized function"),
         )
     if name == "device_put" and any(place is not None for place in eqn.params["devices"]):
-        raise SbpError(
-            "the function places an array itself: device_put",
-            where=source,
-            why="A parallelized function is written for one device; the plan says where arrays "
-            "lie.",
-            how=("pin the array: sbp.pin(x, dp=sbp.S(0))", "place it before the call: step.place"),
-        )
+        raise _placement_error("device_put", source)
+    shardings = (*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ()))
+    if any(isinstance(sharding, jax.sharding.Sharding) for sharding in shardings):
+        raise _placement_error("jax.jit with shardings", source)
     if eqn.effects and eqn.outvars and name not in _INLINED and not name_is_control(name):
         raise SbpError(
             f"{name} has a side effect and returns values",
@@ -340,6 +353,15 @@ def _refuse(name: str, eqn: Any, source: str) -> None:
             how=("use jax.pure_callback if there is no side effect",
                  "return nothing from the callback"),
         )  # fmt: skip
+
+
+def _placement_error(name: str, where: str) -> SbpError:
+    return SbpError(
+        f"the function places an array itself: {name}",
+        where=where,
+        why="A parallelized function is written for one device; the plan says where arrays lie.",
+        how=("pin the array: sbp.pin(x, dp=sbp.S(0))", "place it before the call: step.place"),
+    )
 
 
 def _names_an_axis(params: Mapping[str, Any]) -> bool:
@@ -396,3 +418,6 @@ def _print_block(block: Block, names: dict[Value, str], indent: str) -> Iterator
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_NEEDS_EXPLICIT_AXES = re.compile(
+    r"should match the aval mesh|cannot contain axis names that are of type Auto"
+)

@@ -390,6 +390,14 @@ def maps_over_shards(x):
     return jax.shard_map(abs, mesh=MESH, in_specs=PartitionSpec(), out_specs=PartitionSpec())(x)
 
 
+def puts_on_devices(x):
+    return jax.device_put(x, NamedSharding(MESH, PartitionSpec("dp")))
+
+
+def calls_with_shardings(x):
+    return jax.jit(abs, out_shardings=NamedSharding(MESH, PartitionSpec("dp")))(x)
+
+
 def prints_in_order(x):
     jax.debug.print("{}", x, ordered=True)
     return x
@@ -423,6 +431,14 @@ the function communicates by itself: shard_map ({line}).
   A parallelized function is written for one device; the plan owns all communication.
 Fix one of: remove the collective and let the plan insert it | \
 call jax.shard_map outside the parallelized function""",
+    puts_on_devices: """\
+the function places an array itself: device_put ({line}).
+  A parallelized function is written for one device; the plan says where arrays lie.
+Fix one of: pin the array: sbp.pin(x, dp=sbp.S(0)) | place it before the call: step.place""",
+    calls_with_shardings: """\
+the function places an array itself: jax.jit with shardings ({line}).
+  A parallelized function is written for one device; the plan says where arrays lie.
+Fix one of: pin the array: sbp.pin(x, dp=sbp.S(0)) | place it before the call: step.place""",
     prints_in_order: """\
 debug_print must run in order with other effects ({line}).
   Ordered effects thread one token through the program; devices of an SPMD program share none.
