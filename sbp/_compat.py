@@ -201,4 +201,4 @@ _mesh_of_context = getattr(_config, "abstract_mesh_context_manager", None) or ge
     _mesh, "abstract_mesh_context_manager", None
 )
 context_token = _mesh_of_context.get_local if _mesh_of_context else current_abstract_mesh
-"""An object that is another one when `jax.set_mesh` has set another mesh; costs 0.04 microseconds."""
+"""An object that is another one once `jax.set_mesh` has set another mesh; 0.04 microseconds."""

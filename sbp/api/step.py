@@ -13,7 +13,7 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding
 
 from sbp import _compat
-from sbp._compat import current_abstract_mesh
+from sbp._compat import context_token, current_abstract_mesh
 from sbp.algebra import NdSbp, Partial
 from sbp.api.arrays import box
 from sbp.api.binding import by_position, check_arguments, check_call, struct_of
@@ -126,7 +126,7 @@ class Step:
         """Runs the step; see `parallelize`."""
         if kwargs:
             args = by_position(self._fn, args, kwargs)
-        if current_abstract_mesh() is not self._context:
+        if context_token() is not self._context:
             return self._settle(args)
         try:
             return self._run(*args)
@@ -279,7 +279,7 @@ class Step:
         ]
         if error is not None and run is self._run and not moved:
             raise error
-        self._run, self._context = run, current_abstract_mesh()
+        self._run, self._context = run, context_token()
         for path, nbytes in moved:
             self._tell(path, f"{self.__name__}: moved {path} ({nbytes} bytes) to where the plan "
                        "wants it; step.place does this ahead of time")  # fmt: skip
