@@ -160,7 +160,7 @@ def format_step(step: Step, axes: Sequence[str]) -> str:
     if len(changed) == 1 and step.kind != "collective-permute":
         change = f"{changed[0][0]} -> {changed[0][1]}"
     else:
-        moved = [axis for axis in step.axes if step.src[axis] != step.dst[axis]]
+        moved = [axis for axis in range(len(step.src)) if step.src[axis] != step.dst[axis]]
         change = " -> ".join(
             ", ".join(str(words[axis]) for axis in moved) for words in (step.src, step.dst)
         )

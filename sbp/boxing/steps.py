@@ -57,7 +57,8 @@ class Step:
             the reduction ignores), `relabel` (nothing to do: B -> P.max, B -> P.min, any change
             on an axis of one device). From P.max and P.min to S it is `all-to-all`, followed by
             a local reduction.
-        axes: Numbers of the mesh axes it runs over, in mesh order.
+        axes: Numbers of the mesh axes it runs over, in mesh order. A `collective-permute` may
+            change the words of further axes from B to S: the blocks are sliced before they move.
         src: Words before, one for each mesh axis.
         dst: Words after.
         nbytes: Bytes that a device sends.
@@ -358,19 +359,47 @@ def _permutes(words: Sequence[Words], sizes: tuple[int, ...]) -> Iterator[_Edge]
             for dst, dst_splits, dst_counts in members:
                 if any(map(int.__mod__, dst_counts, src_counts)):
                     continue
-                axes = _permuted_axes(src_splits, dst_splits)
+                moving, involved = _permuted_axes(src_splits, dst_splits, sizes)
                 changed = {axis for axis in live if src[axis] != dst[axis]}
-                # What changes outside of `axes` is a slice, a step of its own.
-                if axes and changed <= axes:
-                    yield "collective-permute", tuple(sorted(axes)), src, dst
+                # What changes beside these axes is a slice, a step of its own.
+                if moving and changed <= involved:
+                    yield "collective-permute", tuple(sorted(moving)), src, dst
 
 
 def _permuted_axes(
-    src_splits: Sequence[tuple[int, ...]], dst_splits: Sequence[tuple[int, ...]]
-) -> set[int]:
-    """The axes along which blocks move; none where each device slices what it has."""
-    axes: set[int] = set()
+    src_splits: Sequence[tuple[int, ...]],
+    dst_splits: Sequence[tuple[int, ...]],
+    sizes: tuple[int, ...],
+) -> tuple[set[int], set[int]]:
+    """The axes along which blocks move, and with them those that slice what has moved.
+
+    There are none where each device slices what it has.
+    """
+    moving: set[int] = set()
+    involved: set[int] = set()
     for src, dst in zip(src_splits, dst_splits, strict=True):
-        if dst[: len(src)] != src:
-            axes.update(src, dst)
-    return axes
+        if dst[: len(src)] == src:
+            continue
+        before, after = _places(src, sizes), _places(dst, sizes)
+        num_blocks = math.prod(sizes[axis] for axis in src)
+        for axis in (*src, *dst):
+            if before.get(axis) == after.get(axis):
+                continue
+            involved.add(axis)
+            if axis in before or after[axis] % num_blocks:
+                moving.add(axis)
+    return moving, involved
+
+
+def _places(axes: tuple[int, ...], sizes: tuple[int, ...]) -> dict[int, int]:
+    """How many blocks of a dim the axes outside of each make.
+
+    Where that stays, the blocks that differ by the device's number on the axis stay apart: none
+    moves along it.
+    """
+    places: dict[int, int] = {}
+    blocks = 1
+    for axis in axes:
+        places[axis] = blocks
+        blocks *= sizes[axis]
+    return places

@@ -61,7 +61,7 @@ def run_step(
         return x.reshape(shape)
     names = tuple(axis_names[axis] for axis in step.axes)
     if step.kind == "collective-permute":
-        return _permute(x, step, shape, names, tuple(sizes))
+        return _permute(x, step, shape, axis_names, tuple(sizes))
     num_devices = math.prod(sizes[axis] for axis in step.axes)
     old, new = step.src[step.axes[0]], step.dst[step.axes[0]]
     return _change_word(x, old, new, names, num_devices)
@@ -163,14 +163,24 @@ def _permute(
     x: jax.Array,
     step: Step,
     shape: tuple[int, ...],
-    names: tuple[str, ...],
+    axis_names: Sequence[str],
     sizes: tuple[int, ...],
 ) -> jax.Array:
-    pairs, blocks = _permutation(step.axes, step.src, step.dst, len(shape), sizes)
+    axes = permuted_axes(step)
+    names = tuple(axis_names[axis] for axis in axes)
+    pairs, blocks = _permutation(axes, step.src, step.dst, len(shape), sizes)
     if x.shape != shape:
         starts = jnp.asarray(np.array(blocks, np.int32) * np.array(shape, np.int32))
         x = lax.dynamic_slice(x, list(starts[lax.axis_index(names)]), shape)
     return lax.ppermute(x, names, pairs)
+
+
+def permuted_axes(step: Step) -> tuple[int, ...]:
+    """The axes on which a permute's devices are numbered: it moves along them, or slices."""
+    changed = {
+        axis for axis, (old, new) in enumerate(zip(step.src, step.dst, strict=True)) if old != new
+    }
+    return tuple(sorted({*step.axes, *changed}))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -180,7 +190,7 @@ def _permutation(
     """Who sends to whom, and which part of what it holds.
 
     Args:
-        axes: The axes along which blocks move; devices are numbered over them, outermost first.
+        axes: The axes over which devices are numbered, outermost first; others play no part.
         src: Words before.
         dst: Words after.
         ndim: Number of dims of the array.
