@@ -70,13 +70,14 @@ class CostModel:
             return memory
         links, sizes = self.links, self.sizes
         axes = [axis for axis in step.axes if sizes[axis] > 1]
+        # An all-reduce goes round the ring twice, so that it costs what its two halves cost.
+        rounds = 2 if step.kind == "all-reduce" else 1
         if step.kind == "collective-permute":
             latency = max(links[axis].latency for axis in axes)
         else:
-            rounds = 2 if step.kind == "all-reduce" else 1
             latency = rounds * sum(links[axis].latency * (sizes[axis] - 1) for axis in axes)
         if bucketed:
-            latency *= min(1.0, step.nbytes / BUCKET_NBYTES)
+            latency *= min(1.0, step.nbytes / rounds / BUCKET_NBYTES)
         return memory + latency + _transfer_seconds(step.nbytes, axes, sizes, links)
 
     def step_price(self, step: Step, *, bucketed: bool = False) -> float:

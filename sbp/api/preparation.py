@@ -38,7 +38,7 @@ class Prepared:
         traced: The program.
         plan: Its plan.
         assignment: The plan's choices.
-        in_tree: Structure of the list of arguments that are not static.
+        in_tree: Structure of the tuple of arguments that are not static.
         out_tree: Structure of the result.
         structs: Types of the argument leaves.
         paths: Their paths.
@@ -238,7 +238,7 @@ def prepare(
         fn: The user's function.
         options: What is asked.
         args: The arguments, for their number.
-        in_tree: Structure of the list of those that are not static.
+        in_tree: Structure of the tuple of those that are not static.
         structs: Types of their leaves.
         static: Static arguments by position.
         first: What fixed the words at the ends before, if anything did.

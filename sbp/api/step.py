@@ -194,7 +194,7 @@ class Step:
 
     def _prepare(self, args: Sequence[Any]) -> Prepared:
         static = {k: args[k] for k in self._options.static if k < len(args)}
-        leaves, tree = jax.tree.flatten([x for k, x in enumerate(args) if k not in static])
+        leaves, tree = jax.tree.flatten(tuple(x for k, x in enumerate(args) if k not in static))
         try:
             structs = tuple(map(struct_of, leaves))
             types = tuple((s.shape, s.dtype, s.weak_type) for s in structs)

@@ -26,7 +26,7 @@ def explain(plan: "Plan", *, top: int | None = None) -> str:
     """The plan as text; see `Plan.explain`."""
     parts = [_summary(plan), "", _boundary(plan)]
     if plan.ties:
-        pairs = ", ".join(f"{result} = {argument}" for result, argument in plan.ties[:4])
+        pairs = ", ".join(f"{r or 'the result'} = {a}" for r, a in plan.ties[:4])
         more = f" and {len(plan.ties) - 4} more" if len(plan.ties) > 4 else ""
         parts += ["", f"tied, result = argument: {pairs}{more}"]
     parts += ["", _communication(plan, top), "", _equations(plan, top)]
@@ -53,12 +53,16 @@ def _summary(plan: "Plan") -> str:
             f"{format_seconds(plan.compute_seconds)} compute, "
             f"{format_seconds(plan.communication_seconds)} boxing, nothing overlapped",
             f"  proof   gap {plan.gap:.2%}: {bound} ({plan.method})",
-            f"  wire    {plan.wire_nbytes / 1e6:.3f} MB/device in "
+            f"  wire    {_wire(plan.wire_nbytes)}/device in "
             f"{sum(row.count for row in sent)} collectives",
             f"  flops   {plan.flops_per_device:.4g}/device, {share:.3f} of an even share",
             f"  memory  {format_nbytes(plan.memory_nbytes)}/device at the peak, predicted",
         ]
     )
+
+
+def _wire(nbytes: int) -> str:
+    return f"{nbytes / 1e6:.3f} MB" if nbytes >= 10_000 else f"{nbytes} B"
 
 
 def _boundary(plan: "Plan") -> str:
@@ -129,7 +133,7 @@ def diff(plan: "Plan", other: "Plan") -> str:
     lines = []
     for label, old, new in (
         ("time", format_seconds(plan.cost_seconds), format_seconds(other.cost_seconds)),
-        ("wire MB/device", f"{plan.wire_nbytes / 1e6:.3f}", f"{other.wire_nbytes / 1e6:.3f}"),
+        ("wire/device", _wire(plan.wire_nbytes), _wire(other.wire_nbytes)),
         ("memory", format_nbytes(plan.memory_nbytes), format_nbytes(other.memory_nbytes)),
     ):
         if old != new:
@@ -141,7 +145,8 @@ def diff(plan: "Plan", other: "Plan") -> str:
         new_words = dict(new_rows)
         for path, words in old_rows:
             if path in new_words and words != new_words[path]:
-                lines.append(f"{kind} {path}: {words} -> {new_words[path]}")
+                name = f"{kind} {path}" if path else f"the {kind}"
+                lines.append(f"{name}: {words} -> {new_words[path]}")
     lines += _diff_boxings(plan.boxings, other.boxings)
     return "\n".join(lines) if lines else "no difference"
 

@@ -251,8 +251,8 @@ def test_another_structure_than_planned():
         refusal(lambda: step({"a": X, "b": X}))
         == """\
 <lambda> is called with another structure than it was planned for.
-  First: [{'a': *}]
-  Now:   [{'a': *, 'b': *}]
+  First: ({'a': *},)
+  Now:   ({'a': *, 'b': *},)
 Fix: parallelize the function again for the new structure"""
     )
     step = sbp.parallelize(lambda x: {"a": x} if x.ndim == 2 else x, mesh=MESH)
