@@ -128,6 +128,11 @@ def _known(axis: str, names: Sequence[str], spec: PartitionSpec) -> None:
 def named_sharding(mesh: Any, ndsbp: NdSbp, ndim: int) -> NamedSharding:
     """The sharding of an array with some words on a mesh.
 
+    Args:
+        mesh: A jax mesh.
+        ndsbp: Words; an axis that is not named is B.
+        ndim: Number of dims of the array.
+
     Raises:
         SignatureError: See `partition_spec`; or a word names an axis the mesh does not have.
     """

@@ -1,0 +1,143 @@
+"""Prices: by the ring formulas, whole numbers, and never better for doing more."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbp.algebra import ArrayType, B, P, Split
+from sbp.boxing import BoxingTable
+from sbp.cost_model import BUCKET_NBYTES, CostModel, num_blocks, num_parts
+from sbp.factors import Call, NdSignature
+from sbp.hardware import CPU, H100_NODE
+
+F32 = np.dtype("float32")
+X = ArrayType((64, 64), F32)
+COSTS = CostModel(H100_NODE, (8,))
+
+
+def step(src, dst, array=X, sizes=(8,)):
+    (found,) = BoxingTable(array, sizes, {P}).path((src,), (dst,))
+    return found
+
+
+def test_a_collective_takes_latency_and_bytes_over_bandwidth():
+    link, memory = H100_NODE.inside, H100_NODE.device.memory_bandwidth
+    nbytes = X.nbytes
+    gathered = COSTS.step_seconds(step(Split(0), B))
+    assert gathered == pytest.approx(
+        7 * link.latency + 7 / 8 * nbytes / link.bandwidth + 2 * nbytes / memory
+    )
+    reduced = COSTS.step_seconds(step(P, B))
+    assert reduced == pytest.approx(
+        14 * link.latency + 14 / 8 * nbytes / link.bandwidth + 2 * nbytes / memory
+    )
+
+
+def test_local_steps_cost_memory_traffic_only():
+    sliced = step(B, Split(0))
+    assert COSTS.step_seconds(sliced) == 2 * sliced.local_nbytes / 3.352e12
+    assert COSTS.step_seconds(sliced) < 1e-3 * COSTS.step_seconds(step(Split(0), B))
+
+
+@pytest.mark.parametrize(("src", "dst"), [(Split(0), B), (P, B), (P, Split(0))])
+def test_what_travels_together_pays_its_part_of_the_latency(src, dst):
+    small = step(src, dst)
+    alone, together = COSTS.step_seconds(small), COSTS.step_seconds(small, bucketed=True)
+    assert together < 0.1 * alone
+    large = step(src, dst, ArrayType((2**12, 2**14), F32))
+    assert large.nbytes > 2 * BUCKET_NBYTES
+    assert COSTS.step_seconds(large, bucketed=True) == COSTS.step_seconds(large)
+
+
+@pytest.mark.parametrize("shape", [(8,), (64, 64), (2**12, 2**12)])
+@pytest.mark.parametrize("bucketed", [False, True])
+def test_an_all_reduce_is_no_dearer_than_its_two_halves(shape, bucketed):
+    array = ArrayType(shape, F32)
+
+    def price(src, dst):
+        return COSTS.step_price(step(src, dst, array), bucketed=bucketed)
+
+    assert price(P, B) <= price(P, Split(0)) + price(Split(0), B) + 1
+
+
+@given(st.sampled_from([(8,), (2, 4), (4, 2), (2, 2, 2)]), st.sampled_from(["time", "bytes"]))
+def test_prices_are_whole_numbers_and_not_negative(sizes, objective):
+    costs = CostModel(CPU, sizes, objective)
+    for found in BoxingTable(ArrayType((8, 16), F32), sizes, {P}).steps():
+        for bucketed in (False, True):
+            price = costs.step_price(found, bucketed=bucketed)
+            assert price == int(price) >= 0
+
+
+def test_a_link_between_nodes_is_slower_than_one_inside():
+    inside, outside = CostModel(H100_NODE, (2, 8)).links[::-1]
+    assert inside.bandwidth > outside.bandwidth
+    crossing = dataclasses.replace(H100_NODE, devices_per_node=2)
+    assert CostModel(crossing, (8,)).step_seconds(step(Split(0), B)) > COSTS.step_seconds(
+        step(Split(0), B)
+    )
+
+
+def matmul(signature):
+    call = Call("dot_general", (X, X), (X,), {})
+    split = NdSignature(*(tuple((word,) for word in side) for side in signature))
+    return call, split
+
+
+SPLIT = matmul(((Split(0), B), (Split(0),)))
+WHOLE = matmul(((B, B), (B,)))
+FLOPS = 2 * 64**3
+
+
+def test_arithmetic_and_memory_overlap():
+    device = H100_NODE.device
+    assert COSTS.call_seconds(1e15, "float32", 0) == 1e15 / device.flops["float32"]
+    assert COSTS.call_seconds(0, "float32", 1e12) == 1e12 / device.memory_bandwidth
+    assert COSTS.call_seconds(1e15, "float32", 1) == COSTS.call_seconds(1e15, "float32", 0)
+    # No unit is made for it.
+    assert COSTS.call_seconds(1e12, "complex64", 0) == 1e12 / device.vector_flops
+
+
+def test_work_that_is_split_is_cheaper():
+    for objective in ("time", "bytes"):
+        costs = CostModel(H100_NODE, (8,), objective)
+        traffic = (True, True, True)
+        split = costs.signature_price(*SPLIT, traffic, FLOPS)
+        assert 0 <= split < costs.signature_price(*WHOLE, traffic, FLOPS)
+
+
+def test_what_stays_in_a_kernel_costs_no_traffic():
+    call, signature = SPLIT
+    for traffic, nbytes in [
+        ((False,) * 3, 0), ((True, False, False), X.nbytes / 8), ((False, True, False), X.nbytes),
+        ((True,) * 3, X.nbytes * (1 + 2 / 8)),
+    ]:  # fmt: skip
+        seconds = COSTS.signature_seconds(call, signature, traffic, 0)
+        assert seconds == pytest.approx(nbytes / H100_NODE.device.memory_bandwidth)
+
+
+def test_bytes_come_before_superfluous_work_and_work_before_seconds():
+    costs = CostModel(H100_NODE, (8,), "bytes")
+    assert costs.step_price(step(Split(0), B)) > 1e4 * step(Split(0), B).nbytes
+    even = costs.signature_price(*SPLIT, (True,) * 3, FLOPS)
+    twice = costs.signature_price(*WHOLE, (True,) * 3, FLOPS)
+    assert twice - even > 1e3 * even
+    # A matmul of long rows done by all costs more than gathering what each could have made.
+    long_rows = costs.signature_price(*WHOLE, (False,) * 3, 2 * 64 * 64 * 256)
+    assert long_rows > costs.step_price(step(Split(0), B))
+
+
+def test_parts_are_counted_over_all_arrays_of_a_call():
+    signature = NdSignature(((Split(0), B), (B, Split(1))), ((Split(0), P),))
+    assert num_parts(signature, (2, 4)) == 8
+    assert num_blocks((Split(0), P, Split(0)), (2, 3, 4)) == 8
+    assert num_blocks((B, P), (2, 3)) == 1
+
+
+def test_the_mesh_is_counted():
+    assert CostModel(CPU, (2, 3, 4)).num_devices == 24
+    assert math.isclose(CostModel(CPU, ()).num_devices, 1)
