@@ -37,7 +37,7 @@ def test_every_argument_of_a_public_function_is_described():
         function = getattr(sbp, name)
         if not inspect.isfunction(function) or name == "show":
             continue
-        text = inspect.getdoc(function)
+        text = inspect.getdoc(function) or ""
         for argument in inspect.signature(function).parameters:
             assert f"{argument}:" in text or len(text.splitlines()) == 1, (name, argument)
 
