@@ -52,6 +52,11 @@ def is_tracer(x: Any) -> bool:
     return isinstance(x, Tracer)
 
 
+def is_differentiated(x: Any) -> bool:
+    """Whether an array stands for one that carries a derivative."""
+    return is_tracer(x) and type(x).__name__ in ("JVPTracer", "LinearizeTracer")
+
+
 class Scan(NamedTuple):
     """A scan's parameters: operands are constants, then the carry, then the stacked inputs."""
 

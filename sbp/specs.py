@@ -13,18 +13,19 @@ from sbp.algebra import B, NdSbp, P, Partial, Split, Word, Words
 from sbp.errors import SignatureError
 
 
-def partition_spec(ndsbp: NdSbp, ndim: int) -> PartitionSpec:
+def partition_spec(ndsbp: NdSbp | str, ndim: int) -> PartitionSpec:
     """The `PartitionSpec` of some words.
 
     Args:
-        ndsbp: Words; several axes on one dim nest in the order in which they stand here, which
-            must be the order of the mesh.
+        ndsbp: Words, or their text; several axes on one dim nest in the order in which they stand
+            here, which must be the order of the mesh.
         ndim: Number of dims of the array.
 
     Raises:
         SignatureError: A dim does not exist, or a word is P.max or P.min, which jax cannot say.
     """
-    return spec_of(tuple(ndsbp), tuple(ndsbp.values()), ndim)
+    words = NdSbp.parse(ndsbp) if isinstance(ndsbp, str) else ndsbp
+    return spec_of(tuple(words), tuple(words.values()), ndim)
 
 
 def spec_of(axes: Sequence[str], words: Words, ndim: int) -> PartitionSpec:
@@ -125,17 +126,18 @@ def _known(axis: str, names: Sequence[str], spec: PartitionSpec) -> None:
         )
 
 
-def named_sharding(mesh: Any, ndsbp: NdSbp, ndim: int) -> NamedSharding:
+def named_sharding(mesh: Any, ndsbp: NdSbp | str, ndim: int) -> NamedSharding:
     """The sharding of an array with some words on a mesh.
 
     Args:
         mesh: A jax mesh.
-        ndsbp: Words; an axis that is not named is B.
+        ndsbp: Words, or their text; an axis that is not named is B.
         ndim: Number of dims of the array.
 
     Raises:
         SignatureError: See `partition_spec`; or a word names an axis the mesh does not have.
     """
-    for axis in ndsbp:
-        _known(axis, mesh.axis_names, partition_spec(ndsbp, ndim))
-    return NamedSharding(mesh, spec_of(mesh.axis_names, ndsbp.on(mesh.axis_names), ndim))
+    words = NdSbp.parse(ndsbp) if isinstance(ndsbp, str) else ndsbp
+    for axis in words:
+        _known(axis, mesh.axis_names, partition_spec(words, ndim))
+    return NamedSharding(mesh, spec_of(mesh.axis_names, words.on(mesh.axis_names), ndim))

@@ -227,6 +227,8 @@ class _Reader:
         _refuse(name, eqn, source)
         if name in _INLINED:
             return self._inline(eqn, inputs, source)
+        if name == "custom_linear_solve":
+            return self._inline_solve(eqn, inputs, source)
         if name == "device_put" and all(place is None for place in eqn.params["devices"]):
             return inputs
         outputs = tuple(Value(array_type(var.aval)) for var in eqn.outvars)
@@ -270,6 +272,20 @@ class _Reader:
             inputs = tuple(renamed[x] if isinstance(x, Value) else x for x in inputs)
         env: dict[Any, Atom] = dict(zip(jaxpr.invars, inputs, strict=True))
         env.update(self.close_over(jaxpr.constvars, consts))
+        outer, self.source = self.source, source
+        results = self.read_equations(jaxpr, env)
+        self.source = outer
+        return results
+
+    def _inline_solve(self, eqn: Any, inputs: tuple[Atom, ...], source: str) -> Sequence[Atom]:
+        """The solver of a linear solve; the rest of the equation serves its derivatives."""
+        lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
+        start = lengths.matvec + lengths.vecmat
+        consts = inputs[start : start + lengths.solve]
+        right_hand_side = inputs[start + lengths.solve + lengths.transpose_solve :]
+        jaxpr, closed_over = _compat.open_jaxpr(jaxprs.solve)
+        env: dict[Any, Atom] = dict(zip(jaxpr.invars, (*consts, *right_hand_side), strict=True))
+        env.update(self.close_over(jaxpr.constvars, closed_over))
         outer, self.source = self.source, source
         results = self.read_equations(jaxpr, env)
         self.source = outer

@@ -141,8 +141,8 @@ def prepare(axes: dict[str, int], options: argparse.Namespace) -> Run:
     step = sbp.parallelize(train_step, mesh=mesh, in_sbp=words, donate_argnums=(0,))
     batch = jax.ShapeDtypeStruct((options.batch, CONFIG.sequence + 1), jnp.int32)
     plan = step.plan(jax.eval_shape(initial_state, jax.random.key(0)), batch)
-    if options.explain:
-        print(plan.explain())
+    print(plan.explain() if options.explain else plan.summary())
+    print("The first step compiles; then:", flush=True)
     return Run(step, lambda key: step.init(initial_state, key))
 
 
@@ -151,7 +151,7 @@ def train(run: Run, data: np.ndarray, options: argparse.Namespace) -> State:
     rng = np.random.default_rng(options.seed)
     state = run.initial_state(jax.random.key(options.seed))
     started = time.perf_counter()
-    with tqdm(range(options.steps), unit="step") as progress:
+    with tqdm(range(options.steps), unit="step", mininterval=0.5) as progress:
         for index in progress:
             starts = rng.integers(0, len(data) - CONFIG.sequence, options.batch)
             batch = data[starts[:, None] + np.arange(CONFIG.sequence + 1)].astype(np.int32)
@@ -162,7 +162,8 @@ def train(run: Run, data: np.ndarray, options: argparse.Namespace) -> State:
             else:
                 seconds = time.perf_counter() - started
                 rate = index * options.batch * CONFIG.sequence / seconds
-                progress.set_postfix_str(f"loss {loss:.3f} nats/byte, {rate:,.0f} tokens/s")
+                text = f"loss {loss:.3f} nats/byte, {rate:,.0f} tokens/s"
+                progress.set_postfix_str(text, refresh=False)
     return state
 
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from sbp import reference
-from sbp.algebra import B, NdSbp, P, Split, Word, parse_word
+from sbp.algebra import P_MAX, P_MIN, B, NdSbp, P, Partial, Split, Word, parse_word
 from sbp.api.binding import struct_of
 from sbp.cost_model import CostModel
 from sbp.errors import SbpError, SignatureError
@@ -20,6 +20,7 @@ from sbp.factors import Signature
 from sbp.graph import Boundary, Mesh, build_graph
 from sbp.hardware import CPU
 from sbp.problem import Problem
+from sbp.rules.laws import is_ordered
 from sbp.search import solve_optimally
 from sbp.tracing import trace
 
@@ -42,6 +43,10 @@ def signatures(fn: Callable[..., Any], *args: Any, num_devices: int = 2) -> tupl
     mesh = Mesh(("axis",), (num_devices,))
     outputs = traced.block.outputs
     choices = [_choices(s.shape, num_devices) for s in (*structs, *(a.type for a in outputs))]
+    for k, atom in enumerate(outputs, start=len(structs)):
+        # Arguments of a function are not maxima or minima, but its results may be.
+        kinds = {P_MAX, P_MIN} if is_ordered(atom.type) else set[Partial]()
+        choices[k] += sorted(kinds, key=str)
     if math.prod(map(len, choices)) > MAX_COMBINATIONS:
         raise SbpError(
             f"{math.prod(map(len, choices))} combinations of words are too many to try",

@@ -17,7 +17,7 @@ from sbp.api.binding import check_arrays
 from sbp.api.options import Options, argument_names, function_name
 from sbp.api.requests import leaf_paths, spread
 from sbp.api.ties import find_ties
-from sbp.errors import PlanError, SignatureError
+from sbp.errors import PlanError, SbpError, SignatureError
 from sbp.graph import Boundary, check_words, result_name
 from sbp.lowering.auto import lower_automatically
 from sbp.lowering.manual import lower_manually
@@ -198,6 +198,15 @@ class Prepared:
 
         @planned.defjvp
         def _(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+            if self.has_partial_boundary:
+                raise SignatureError(
+                    f"{self.plan.name} is differentiated from outside, with partial arrays at "
+                    "its ends",
+                    why="The derivative of the function itself does not know that an argument or "
+                    "result is a sum over devices, and would count it once for each.",
+                    how=["take the gradient inside the parallelized function",
+                         "ask for B or S at its ends"],
+                )  # fmt: skip
             _LOG.warning(
                 "%s: differentiated from outside; the derivative is right but not planned. "
                 "Parallelize the function that takes the gradient.", self.plan.name,
@@ -256,6 +265,13 @@ def prepare(
         return results
 
     traced = trace(flat, structs, options.mesh)
+    if any(map(_compat.is_differentiated, traced.consts)):
+        raise SbpError(
+            f"{function_name(fn)} closes over a value that is being differentiated",
+            why="Derivatives flow through the arguments of a step, not through what its function "
+            "closes over.",
+            how="make the value an argument",
+        )
     out_tree = out_trees[-1]
     named = argument_names(fn, len(args))
     dynamic = [name for k, name in enumerate(named) if k not in static]

@@ -140,6 +140,8 @@ def _by_pattern(
         ]
         if not fits:
             raise _unused(pattern, paths, mesh, what)
+        if all(taken[k] for k in fits):
+            raise _shadowed(pattern, list(patterns), what)
         if isinstance(asked, WORDS) or asked is None:
             found = dict.fromkeys(fits, asked)
         elif pattern in trees:
@@ -175,6 +177,15 @@ def _unused(pattern: str, paths: Sequence[str], mesh: Any, what: str) -> Signatu
         f"{what} pattern {pattern!r} matches nothing",
         why=_shown(paths),
         how=[*how, "remove the pattern"],
+    )
+
+
+def _shadowed(pattern: str, patterns: Sequence[str], what: str) -> SignatureError:
+    return SignatureError(
+        f"{what} pattern {pattern!r} counts for nothing",
+        why="Of several patterns that match a leaf the first one counts, and every leaf that this "
+        "one matches is matched by one before it.",
+        how=[f"put {pattern!r} before {patterns[0]!r}", "remove the pattern"],
     )
 
 

@@ -70,7 +70,8 @@ def parallelize(
         hardware: The cluster to price for, or its name; that of the mesh's devices by default.
         objective: `time`, or `bytes`: least bytes sent, without computing anything twice.
         search: `optimal`, `greedy` or `exhaustive`.
-        lowering: `manual` (shard_map, the plan's collectives only) or `auto` (XLA's partitioner).
+        lowering: `manual` (shard_map, the plan's collectives only) or `auto` (XLA's partitioner,
+            with XLA's own rules: on CPU its maximum over a split dim drops NaN).
         plan: A plan to run as it is.
 
     Raises:
@@ -132,6 +133,10 @@ class Step:
             return self._run(*args)
         except (ValueError, TypeError, NotImplementedError) as error:
             return self._settle(args, error)
+
+    def __repr__(self) -> str:
+        state = "planned" if self._first else "not planned yet"
+        return f"<sbp.Step {self.__name__} on mesh {self._options.axes}, {state}>"
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments.
@@ -308,8 +313,10 @@ class Step:
         leaves = jax.tree.leaves(prepared.dynamic(args))
         ends = zip(leaves, prepared.plan.arguments, prepared.leaf_shardings(mesh), strict=True)
         return prepared.with_leaves(args, [
-            # jax cannot put an array into a partial sharding.
-            box(leaf, words, mesh) if _has_partial(words) else jax.device_put(leaf, sharding)
+            # jax can put an array neither into a partial sharding nor out of one.
+            box(leaf, words, mesh)
+            if _has_partial(words) or _is_partial(leaf)
+            else jax.device_put(leaf, sharding)
             for leaf, (_, words), sharding in ends
         ])  # fmt: skip
 
@@ -317,9 +324,16 @@ class Step:
 def _is_misplaced(leaf: Any, sharding: NamedSharding) -> bool:
     if not isinstance(leaf, jax.Array):
         return bool(sharding.spec.unreduced)
+    if _is_partial(leaf) or sharding.spec.unreduced:
+        return leaf.sharding != sharding
     if leaf.sharding.is_equivalent_to(sharding, leaf.ndim):
         return False
-    return leaf.committed or bool(sharding.spec.unreduced)
+    return leaf.committed
+
+
+def _is_partial(leaf: Any) -> bool:
+    spec = getattr(getattr(leaf, "sharding", None), "spec", None)
+    return bool(getattr(spec, "unreduced", ()))
 
 
 def _has_partial(words: NdSbp) -> bool:

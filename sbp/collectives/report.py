@@ -90,6 +90,12 @@ def audit(
     Raises:
         SbpError: The text is not compiled HLO, or it was compiled for another number of devices.
     """
+    if not isinstance(compiled, str) and not hasattr(compiled, "as_text"):
+        raise SbpError(
+            f"audit is given a {type(compiled).__name__}",
+            why="It reads compiled programs.",
+            how="sbp.audit(step.lower(...).compile(), step.plan(...))",
+        )
     text = compiled if isinstance(compiled, str) else compiled.as_text() or ""
     given = plan.mesh_sizes if mesh is None and plan is not None else mesh
     if given is not None and not isinstance(given, Mapping):

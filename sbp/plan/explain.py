@@ -24,7 +24,7 @@ def format_seconds(seconds: float) -> str:
 
 def explain(plan: "Plan", *, top: int | None = None) -> str:
     """The plan as text; see `Plan.explain`."""
-    parts = [_summary(plan), "", _boundary(plan)]
+    parts = [summary(plan), "", _boundary(plan)]
     if plan.ties:
         pairs = ", ".join(f"{r or 'the result'} = {a}" for r, a in plan.ties[:4])
         more = f" and {len(plan.ties) - 4} more" if len(plan.ties) > 4 else ""
@@ -35,7 +35,8 @@ def explain(plan: "Plan", *, top: int | None = None) -> str:
     return "\n".join(parts)
 
 
-def _summary(plan: "Plan") -> str:
+def summary(plan: "Plan") -> str:
+    """The head of a plan; see `Plan.summary`."""
     mesh = ", ".join(f"{axis}={size}" for axis, size in plan.mesh_sizes.items())
     sent = [row for row in plan.boxings if not row.is_local]
     num_devices = 1

@@ -111,6 +111,10 @@ class Plan:
     def _tree(self, tree: Any, leaves: tuple[tuple[str, NdSbp], ...]) -> Any:
         return dict(leaves) if tree is None else tree.unflatten([words for _, words in leaves])
 
+    def summary(self) -> str:
+        """The head of `explain`: time, proof, bytes, operations, memory."""
+        return explain.summary(self)
+
     def explain(self, *, top: int | None = None) -> str:
         """The plan as text.
 
