@@ -123,7 +123,7 @@ def test_too_many_words_to_try():
     assert (
         str(caught.value)
         == """\
-16384 combinations of words are too many to try.
+24576 combinations of words are too many to try.
   At most 4096 are tried.
 Fix: ask for a part of the function"""
     )

@@ -125,6 +125,17 @@ def test_boxings_inside_a_loop_are_run_by_the_trip():
     assert [row.collective for row in inside if not row.is_local] == ["all-gather"]
 
 
+def test_a_sum_in_a_loop_is_kept_in_parts_until_it_ends():
+    def summed(x, w):
+        return lax.scan(lambda c, row: (c + jnp.sum(row * w[0]), None), 0.0, x)[0]
+
+    options = {"in_sbp": {"x": "dp: S(1), tp: B"}, "out_sbp": "dp: B, tp: B"}
+    sent = [row for row in collectives(summed, **options) if not row.is_local]
+    assert [(row.collective, row.count) for row in sent] == [("all-reduce", 1)]
+    step = check(summed, X, W, **options)
+    assert not sbp.audit(step.lower(X, W).compile(), step.plan(X, W)).unplanned
+
+
 @pytest.mark.parametrize("lowering", ["manual", "auto"])
 def test_a_print_is_made_once(lowering, capfd):
     def printing(x, w):

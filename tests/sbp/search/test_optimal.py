@@ -115,6 +115,11 @@ Fix: use search='optimal', which proves its result without trying all"""
     )
 
 
+def test_labels_that_nothing_supports_end_the_search():
+    forbidden = Problem((np.zeros(2), np.zeros(2)), {(0, 1): np.full((2, 2), np.inf)})
+    assert solve_optimally(forbidden, random_aspects(forbidden, 1)) is None
+
+
 def test_a_problem_without_nodes_costs_nothing():
     found = solve_optimally(Problem((), {}), [])
     assert found is not None

@@ -1,0 +1,78 @@
+"""Meshes of many axes, planned two axes at a time: never better than the best, and right."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import flowjax
+import sbp
+from sbp.plan import planning
+from tests.one_device import assert_same, whole
+
+CUBE = flowjax.make_mesh("dp=2,tp=2,pp=2")
+X, W = whole(8, 8), whole(8, 8, seed=1)
+
+
+def layer(x, w):
+    return jnp.maximum(x @ w, 0) % 5
+
+
+def layers(x, w):
+    return jax.lax.scan(lambda c, row: (layer(c, w), jnp.sum(c * row[None])), x, x)
+
+
+PROGRAMS = {"layer": layer, "layers": layers}
+
+
+def plan_of(fn, monkeypatch, most, **options):
+    monkeypatch.setattr(planning, "MAX_EQUATIONS_AT_ONCE", most)
+    step = sbp.parallelize(fn, mesh=CUBE, **options)
+    return step.plan(X, W), step
+
+
+@pytest.mark.parametrize("pins", [{}, {"x": "dp: S(0)"}, {"x": "tp: S(1)", "w": "pp: S(0), dp: B"}])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_pairs_of_axes_come_near_the_best_of_all(name, pins, monkeypatch):
+    fn = PROGRAMS[name]
+    best, _ = plan_of(fn, monkeypatch, 99, in_sbp=pins)
+    paired, step = plan_of(fn, monkeypatch, 0, in_sbp=pins)
+    assert paired.method == "axes in pairs, others held"
+    assert paired.lower_bound <= best.lower_bound <= best.cost <= paired.cost
+    assert paired.cost <= 1.2 * best.cost
+    words = dict(paired.arguments)
+    for path, text in pins.items():
+        assert sbp.NdSbp.parse(text).items() <= words[path].items()
+    if pins:
+        assert_same(step(X, W), fn(X, W))
+
+
+def test_a_plan_by_pairs_is_saved_and_runs_again(tmp_path, monkeypatch):
+    plan, _ = plan_of(layers, monkeypatch, 0)
+    plan.save(tmp_path / "plan.json")
+    loaded = sbp.Plan.load(tmp_path / "plan.json")
+    again, step = plan_of(layers, monkeypatch, 0, plan=loaded)
+    assert again == loaded == plan
+    assert_same(step(X, W), layers(X, W))
+
+
+def test_pins_inside_hold_on_every_pair(monkeypatch):
+    def pinned(x, w):
+        return sbp.pin(x @ w, dp=sbp.S(0), tp=sbp.S(0), pp=sbp.S(1)) + 1
+
+    plan, step = plan_of(pinned, monkeypatch, 0)
+    (_, add) = plan.equations
+    assert add.operands[0] == "f32[8@(dp,tp),8@pp]"
+    assert_same(step(X, W), X @ W + 1)
+
+
+def test_deeper_programs_count_the_equations_of_their_loops():
+    def program(x, w):
+        def body(c, _):
+            return layer(layer(layer(layer(c, w), w), w), w), None
+
+        return jax.lax.scan(body, x, None, length=2)[0] @ w
+
+    plan = sbp.parallelize(program, mesh=CUBE).plan(X, W)
+    assert plan.method == "axes in pairs, others held"
+    plan = sbp.parallelize(layer, mesh=CUBE).plan(X, W)
+    assert plan.method.startswith("elimination")
