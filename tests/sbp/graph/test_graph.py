@@ -93,6 +93,21 @@ def test_trip_counts_multiply():
     np.testing.assert_array_equal(costs["sin"] / 15, costs["cos"] / 5)
 
 
+def test_what_flows_into_a_loop_is_written_outside_and_read_by_the_trip():
+    def fn(x, w):
+        return lax.scan(lambda c, row: (c + w + row[None], c[0]), x, x, length=8)
+
+    traced, graph = graph_of(fn, STRUCT, STRUCT)
+    (scan,) = [e for e in traced.block.equations if e.name == "scan"]
+    (body,) = scan.bodies
+    assert [graph.writers[value].count for value in body.inputs] == [8, 8, 8]
+    assert [graph.writers[value].count for value in scan.outputs] == [1, 1]
+    for role in ("const", "carry", "slice"):
+        node = graph.nodes_of[scan, role, 0]
+        reads = [p.count for ports in graph.readers.values() for p in ports if p.node == node]
+        assert sorted(reads) == ([1, 8] if role == "carry" else [1])
+
+
 def test_a_loop_that_never_runs_costs_nothing():
     def fn(x):
         return lax.scan(lambda c, _: (c @ c, None), x, None, length=0)[0]

@@ -34,7 +34,15 @@ def train(params, x):
 
 
 PARAMS = {"w": whole(3, 8, 8, seed=3), "v": whole(8, seed=4)}
+
+
+def read_twice(x):
+    # Neither runs on slices of its only dim, and order matters to both.
+    return jnp.sort(x[:, 0]), jax.lax.cumsum(jnp.sin(x[:, 0])) * 0, x
+
+
 STEPS = {
+    "read twice": (read_twice, (X,), {"in_sbp": "dp: S(0), tp: S(0)", "out_sbp": "dp: B, tp: B"}),
     "mlp": (mlp, (X, W1, W2), {}),
     "megatron": (mlp, (X, W1, W2), {"in_sbp": MEGATRON, "out_sbp": "dp: S(0), tp: B"}),
     "data parallel": (train, (PARAMS, X), {"donate_argnums": 0, "in_sbp": {
