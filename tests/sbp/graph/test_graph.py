@@ -141,6 +141,19 @@ def test_a_reader_that_wants_what_was_written_pays_nothing_for_the_shared_boxing
 SPLIT, WHOLE = {"dp": sbp.S(0), "tp": sbp.B}, {"dp": sbp.B, "tp": sbp.B}
 
 
+def test_a_reader_takes_the_shared_words_where_they_are_nearer():
+    def fn(x):
+        return sbp.pin(x, **WHOLE) * 2, sbp.pin(x, dp=sbp.S(1), tp=sbp.B) * 3
+
+    options = {"in_sbp": "dp: S(0), tp: B", "out_sbp": ("dp: B, tp: B", "dp: S(1), tp: B")}
+    # The second takes its slice of what was gathered for the first.
+    assert sent(fn, X, **options) == [("all-gather", "f32[8@dp,8]", 1)]
+    step = check(fn, X, **options)
+    plan = step.plan(X)
+    assert abs(plan.cost - plan.cost_seconds * 1e12) <= len(plan.boxings) + len(plan.equations)
+    assert not sbp.audit(step.lower(X).compile(), plan).unplanned
+
+
 def in_loop(**words):
     """A loop over a constant that is pinned in its body, before it is used whole."""
 

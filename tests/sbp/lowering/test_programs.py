@@ -165,6 +165,12 @@ def test_a_callback_without_effects_runs_on_whole_arrays(lowering):
     assert note.endswith(f"test_programs.py:{line})")
 
 
+@pytest.mark.parametrize("lowering", ["manual", "auto"])
+def test_a_recomputation_is_not_undone(lowering):
+    step = sbp.parallelize(recomputed, mesh=MESH, lowering=lowering, **WORDS)
+    assert "optimization_barrier" in step.lower(X, W).as_text()
+
+
 def test_matmuls_keep_the_precision_they_were_traced_with():
     with jax.default_matmul_precision("highest"):
         step = sbp.parallelize(lambda x, w: x @ w, mesh=MESH, **WORDS)
