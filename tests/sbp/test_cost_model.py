@@ -82,6 +82,19 @@ def test_a_link_between_nodes_is_slower_than_one_inside():
     )
 
 
+def test_over_several_axes_the_slowest_link_carries_the_smallest_blocks():
+    costs, array = CostModel(H100_NODE, (2, 8)), ArrayType((64, 64), F32)
+    (gather,) = BoxingTable(array, (2, 8)).path((Split(0), Split(0)), (B, B))
+    block = array.nbytes / 16
+    seconds = (
+        H100_NODE.outside.latency + 7 * H100_NODE.inside.latency
+        + block / H100_NODE.outside.bandwidth
+        + 7 * 2 * block / H100_NODE.inside.bandwidth
+        + 2 * array.nbytes / H100_NODE.device.memory_bandwidth
+    )  # fmt: skip
+    assert costs.step_seconds(gather) == pytest.approx(seconds)
+
+
 def matmul(signature):
     call = Call("dot_general", (X, X), (X,), {})
     split = NdSignature(*(tuple((word,) for word in side) for side in signature))

@@ -217,6 +217,27 @@ def test_donated_memory_is_given_and_its_words_are_kept():
     assert total.shape == ()
 
 
+def test_static_arguments_do_not_shift_the_donated_ones():
+    def scaled(n, x, state):
+        return state * n - x
+
+    step = sbp.parallelize(scaled, mesh=MESH, static_argnums=0, donate_argnames="state")
+    assert step.plan(2.0, X, X).ties == (("", "state"),)
+    _, x, state = step.place(2.0, X, X)
+    assert_same(step(2.0, x, state), X)
+    assert (x.is_deleted(), state.is_deleted()) == (False, True)
+
+
+def test_equal_donated_arguments_are_replaced_in_order():
+    def swap(a, b, c):
+        return a + c, b - c
+
+    step = sbp.parallelize(swap, mesh=MESH, donate_argnums=(0, 1))
+    assert step.plan(X, X, X).ties == (("0", "a"), ("1", "b"))
+    step = sbp.parallelize(swap, mesh=MESH, donate_argnums=(0, 1, 2))
+    assert step.plan(X, X, X).ties == (("0", "a"), ("1", "b"))
+
+
 def test_without_donation_or_tie_memory_and_words_are_free():
     asked = {"in_sbp": {"state": "dp: S(0), tp: B"}, "out_sbp": ("dp: B, tp: S(1)", None)}
     step = sbp.parallelize(update, mesh=MESH, donate_argnums=0, tie=None, **asked)
