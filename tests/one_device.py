@@ -17,10 +17,11 @@ def whole(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
 
 
 def assert_same(got: Any, expected: Any) -> None:
-    """Equal trees of equal arrays: structure, shape, dtype and every value."""
+    """Equal trees of equal arrays: structure, shape, dtype, weakness and every value."""
     assert jax.tree.structure(got) == jax.tree.structure(expected)
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        assert (one.shape, one.dtype) == (np.shape(other), jax.typeof(other).dtype)
+        kinds = [(k.shape, k.dtype, k.weak_type) for k in map(jax.typeof, (one, other))]
+        assert kinds[0] == kinds[1]
         if jax.numpy.issubdtype(one.dtype, jax.dtypes.prng_key):
             one, other = jax.random.key_data(one), jax.random.key_data(other)
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))

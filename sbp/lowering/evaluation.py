@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -109,7 +108,7 @@ class Evaluator(ABC):
             self.read(scope, atom, words) for atom, words in zip(block.outputs, wanted, strict=True)
         ]
         return [
-            jnp.asarray(array, atom.type.dtype) if isinstance(atom, Constant) else array
+            jnp.asarray(array) if isinstance(atom, Constant) else array
             for array, atom in zip(results, block.outputs, strict=True)
         ]
 
@@ -174,9 +173,7 @@ class Evaluator(ABC):
             results = self.run(body, [*held, *carry, *xs], [*carries, *stacks], scope)
             return results[:num_carry], results[num_carry:]
 
-        carry, ys = lax.scan(
-            step, list(map(_strong, carry)), xs, scan.length, scan.reverse, scan.unroll
-        )
+        carry, ys = lax.scan(step, carry, xs, scan.length, scan.reverse, scan.unroll)
         return [*carry, *ys]
 
     def _run_while(self, equation: Equation, scope: Scope) -> Sequence[Any]:
@@ -199,7 +196,7 @@ class Evaluator(ABC):
         def step(carry: Sequence[Any]) -> list[Any]:
             return self.run(body, [*body_held, *carry], carries, scope)
 
-        start = list(map(_strong, args[num_cond + num_body :]))
+        start = args[num_cond + num_body :]
         return lax.while_loop(go_on, step, start)
 
     def _run_cond(self, equation: Equation, scope: Scope) -> Sequence[Any]:
@@ -211,15 +208,6 @@ class Evaluator(ABC):
         ]
 
         def branch_of(block: Block) -> Any:
-            return lambda *operands: list(map(_strong, self.run(block, operands, joins, scope)))
+            return lambda *operands: self.run(block, operands, joins, scope)
 
         return lax.switch(index, [branch_of(block) for block in equation.bodies], *args)
-
-
-def _strong(array: Any) -> Any:
-    """Without weak type, as the carry of a loop must come back as it went in."""
-    return lax.convert_element_type(array, jnp.result_type(array)) if _is_weak(array) else array
-
-
-def _is_weak(array: Any) -> bool:
-    return bool(getattr(jax.typeof(array), "weak_type", False))
