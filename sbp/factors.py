@@ -160,13 +160,8 @@ def localize_call(call: Call, signature: Signature, size: int, localize: Localiz
     Returns:
         None where a split dim does not divide by `size`, or `localize` finds no parameters.
     """
-    for array, word in zip(
-        (*call.inputs, *call.outputs), (*signature.inputs, *signature.outputs), strict=True
-    ):
-        if isinstance(word, Split) and (
-            not 0 <= word.dim < array.ndim or array.shape[word.dim] % size
-        ):
-            return None
+    if not _divides(call, signature, size):
+        return None
     inputs = tuple(
         local_type(array, (word,), (size,))
         for array, word in zip(call.inputs, signature.inputs, strict=True)
@@ -177,6 +172,16 @@ def localize_call(call: Call, signature: Signature, size: int, localize: Localiz
     )
     params = localize(call, inputs, outputs)
     return None if params is None else Call(call.primitive, inputs, outputs, params)
+
+
+def _divides(call: Call, signature: Signature, size: int) -> bool:
+    return all(
+        not isinstance(word, Split)
+        or (0 <= word.dim < array.ndim and array.shape[word.dim] % size == 0)
+        for array, word in zip(
+            (*call.inputs, *call.outputs), (*signature.inputs, *signature.outputs), strict=True
+        )
+    )
 
 
 def replicated(call: Call) -> Signature:
@@ -218,6 +223,11 @@ def nd_signatures(
             options = [whole, *(s for s in dict.fromkeys(rule(local)) if s != whole)]
         for signature in options:
             if wanted is not None and signature != wanted:
+                continue
+            if len(chosen) == len(sizes) - 1 and localize is keep_params:
+                # Nobody asks what the call of one device is.
+                if _divides(local, signature, size):
+                    extend(local, (*chosen, signature))
                 continue
             inner = localize_call(local, signature, size, localize)
             if inner is not None:

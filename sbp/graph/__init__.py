@@ -7,7 +7,6 @@
 from sbp.graph.boxings import BoxingGraph as BoxingGraph
 from sbp.graph.boxings import Tables as Tables
 from sbp.graph.boxings import connect as connect
-from sbp.graph.boxings import partials_of as partials_of
 from sbp.graph.builder import Boundary as Boundary
 from sbp.graph.builder import Graph as Graph
 from sbp.graph.builder import Node as Node

@@ -66,7 +66,10 @@ class Tables:
         self.costs = costs
         self._tables: dict[tuple[ArrayType, frozenset[Partial], bool], BoxingTable] = {}
         self._wires: dict[tuple[ArrayType, frozenset[Partial]], BoxingTable] = {}
-        self._matrices: dict[tuple[object, ...], NDArray[np.float64]] = {}
+        # By identity, as hashing thousands of words takes longer than what it saves.
+        self._ports: dict[int, _Distinct] = {}
+        self._matrices: dict[tuple[int, ...], NDArray[np.float64]] = {}
+        self._shared: dict[tuple[int, ...], _Shared] = {}
 
     def table(self, array: ArrayType, partials: frozenset[Partial], bucketed: bool) -> BoxingTable:
         """The table that prices boxings of an array."""
@@ -88,16 +91,59 @@ class Tables:
             )
         return self._wires[key]
 
+    def distinct(self, words: tuple[Words, ...]) -> "_Distinct":
+        """The distinct words among the labels of a port."""
+        if id(words) not in self._ports:
+            self._ports[id(words)] = _Distinct(words)
+        return self._ports[id(words)]
+
+    def partials(self, writer: Port, readers: Sequence[Port]) -> frozenset[Partial]:
+        """The partial words that a value may be written or read in."""
+        written = self.distinct(writer.words).partials
+        return written.union(*(self.distinct(port.words).partials for port in readers))
+
     def matrix(
-        self, table: BoxingTable, src: tuple[Words, ...], dst: tuple[Words, ...]
+        self, table: BoxingTable, src: tuple[Words, ...], dst: tuple[Words, ...], count: int
     ) -> NDArray[np.float64]:
-        """Prices from each of `src` to each of `dst`; equal requests share one matrix."""
-        key = (id(table), src, dst)
+        """Prices from each of `src` to each of `dst`, `count` times; equal requests share it."""
+        key = (id(table), id(src), id(dst), count)
         if key not in self._matrices:
-            rows = [table.index[words] for words in src]
-            columns = [table.index[words] for words in dst]
-            self._matrices[key] = table.cost[np.ix_(rows, columns)]
+            rows, columns = self.distinct(src).rows(table), self.distinct(dst).rows(table)
+            self._matrices[key] = table.cost[np.ix_(rows, columns)] * count
         return self._matrices[key]
+
+    def shared(self, table: BoxingTable, writer: Port, readers: Sequence[Port]) -> "_Shared":
+        """The hub of a value; equal requests share it."""
+        ports = (writer, *readers)
+        key = (id(table), *(number for p in ports for number in (id(p.words), p.count)))
+        if key not in self._shared:
+            self._shared[key] = _share(self, table, writer, readers)
+        return self._shared[key]
+
+
+class _Distinct:
+    """What the labels of one port mean, each word once."""
+
+    def __init__(self, words: tuple[Words, ...]) -> None:
+        numbers: dict[Words, int] = {}
+        self.inverse = np.array([numbers.setdefault(w, len(numbers)) for w in words], np.intp)
+        self.labels = words
+        self.words = tuple(numbers)
+        self.partials = frozenset(w for label in numbers for w in label if isinstance(w, Partial))
+
+    def rows(self, table: BoxingTable) -> NDArray[np.intp]:
+        """The row in a table of each label."""
+        return np.array([table.index[words] for words in self.words], np.intp)[self.inverse]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shared:
+    """A hub with its edges: to the writer first, then to each reader; the hub's labels are rows."""
+
+    costs: NDArray[np.float64]
+    aspects: NDArray[np.intp]
+    pairs: tuple[tuple[Words, Words], ...]
+    edges: tuple[NDArray[np.float64], ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +161,14 @@ class _Assembly:
         known = self.edges.get((u, v))
         self.edges[u, v] = matrix if known is None else known + matrix
 
+    def add_hub(self, shared: _Shared, writer: Port, readers: Sequence[Port]) -> Hub:
+        number = len(self.costs)
+        self.costs.append(shared.costs)
+        self.aspects.append(shared.aspects)
+        for port, matrix in zip((writer, *readers), shared.edges, strict=True):
+            self.join(number, port.node, matrix)
+        return Hub(number, shared.pairs)
+
 
 def connect(graph: Graph, tables: Tables) -> BoxingGraph:
     """Prices every way a value can take from its writer to its readers."""
@@ -122,12 +176,14 @@ def connect(graph: Graph, tables: Tables) -> BoxingGraph:
     hubs: dict[Value, Hub] = {}
     for value, readers in graph.readers.items():
         writer = graph.writers[value]
-        table = tables.table(value.type, partials_of(writer, readers), value in graph.flow.bucketed)
+        partials = tables.partials(writer, readers)
+        table = tables.table(value.type, partials, value in graph.flow.bucketed)
         if len(readers) == 1:
-            matrix = tables.matrix(table, writer.words, readers[0].words)
-            parts.join(writer.node, readers[0].node, matrix * readers[0].count)
+            (reader,) = readers
+            matrix = tables.matrix(table, writer.words, reader.words, reader.count)
+            parts.join(writer.node, reader.node, matrix)
         else:
-            hubs[value] = _add_hub(parts, tables, table, writer, readers)
+            hubs[value] = parts.add_hub(tables.shared(table, writer, readers), writer, readers)
     place = _program_order(graph, hubs, len(parts.costs))
     ordered = sorted(range(len(place)), key=place.__getitem__)
     edges = {
@@ -156,43 +212,31 @@ def _program_order(graph: Graph, hubs: dict[Value, Hub], count: int) -> list[int
     return place
 
 
-def partials_of(writer: Port, readers: Sequence[Port]) -> frozenset[Partial]:
-    """The partial words that a value may be written or read in."""
-    return frozenset(
-        word
-        for port in (writer, *readers)
-        for words in dict.fromkeys(port.words)
-        for word in words
-        if isinstance(word, Partial)
-    )
-
-
-def _add_hub(
-    parts: _Assembly, tables: Tables, table: BoxingTable, writer: Port, readers: Sequence[Port]
-) -> Hub:
-    written = np.array([table.index[w] for w in dict.fromkeys(writer.words)])
-    wanted = np.array(
-        [table.index[w] for w in dict.fromkeys(w for port in readers for w in port.words)]
-    )
+def _share(tables: Tables, table: BoxingTable, writer: Port, readers: Sequence[Port]) -> _Shared:
+    rows = tables.distinct(writer.words).rows(table)
+    columns = [tables.distinct(port.words).rows(table) for port in readers]
     wire = tables.wire(
         table.array, frozenset(w for words in table.words for w in words if isinstance(w, Partial))
     )
-    sources, targets = _hub_pairs(written, wanted, table, wire)
-    number = len(parts.costs)
-    parts.costs.append(table.cost[sources, targets] * writer.count)
+    sources, targets = _hub_pairs(_first_seen([rows]), _first_seen(columns), table, wire)
     codes = word_codes(table.words, len(table.sizes))
-    parts.aspects.append(codes[sources] * CODE_BASE + codes[targets])
-    rows = np.array([table.index[words] for words in writer.words])
-    same = np.where(rows[:, None] == sources[None, :], 0.0, np.inf)
-    parts.join(writer.node, number, same)
-    for port in readers:
-        columns = np.array([table.index[words] for words in port.words])
+    edges = [np.where(sources[:, None] == rows[None, :], 0.0, np.inf)]
+    for port, wanted in zip(readers, columns, strict=True):
         nearest = np.minimum(
-            table.cost[np.ix_(sources, columns)], table.cost[np.ix_(targets, columns)]
+            table.cost[np.ix_(sources, wanted)], table.cost[np.ix_(targets, wanted)]
         )
-        parts.join(number, port.node, nearest * port.count)
+        edges.append(nearest * port.count)
     pairs = zip(sources.tolist(), targets.tolist(), strict=True)
-    return Hub(number, tuple((table.words[a], table.words[b]) for a, b in pairs))
+    return _Shared(
+        table.cost[sources, targets] * writer.count,
+        codes[sources] * CODE_BASE + codes[targets],
+        tuple((table.words[a], table.words[b]) for a, b in pairs),
+        tuple(edges),
+    )
+
+
+def _first_seen(rows: Sequence[NDArray[np.intp]]) -> NDArray[np.intp]:
+    return np.array(list(dict.fromkeys(np.concatenate(rows).tolist())), np.intp)
 
 
 def _hub_pairs(

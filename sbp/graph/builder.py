@@ -9,7 +9,7 @@ into the body (a constant, a slice of a stacked input) is a node too, so that a 
 front of it, outside the loop, or behind it, inside.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,13 +154,13 @@ def build_graph(
                 name = result_name(boundary.result_paths[result])
                 other = _checked(boundary.result_words[result], value, mesh, name, "out_sbp")
                 pinned = _merge(pinned, other, f"argument {path}, {name}")
-        words = builder.allowed(value.type, pinned, partial=False)
-        node = builder.value_node(f"argument {path}", "", words, 1, (None, "argument", k))
-        builder.write(value, node, words, 1)
+        domain = builder.allowed(value.type, pinned, partial=False)
+        node = builder.value_node(f"argument {path}", "", domain, 1, (None, "argument", k))
+        builder.write(value, node, domain.labels, 1)
     for k, value in enumerate(block.inputs[traced.num_arguments :]):
-        words = builder.allowed(value.type, None, partial=False)
-        node = builder.value_node(f"closed-over array {k}", "", words, 1, (None, "closure", k))
-        builder.write(value, node, words, 1)
+        domain = builder.allowed(value.type, None, partial=False)
+        node = builder.value_node(f"closed-over array {k}", "", domain, 1, (None, "closure", k))
+        builder.write(value, node, domain.labels, 1)
     builder.read_block(block, 1)
     for k, atom in enumerate(block.outputs):
         if k in boundary.ties:
@@ -170,9 +170,9 @@ def build_graph(
             continue
         name = result_name(boundary.result_paths[k])
         pinned = _checked(boundary.result_words[k], atom, mesh, name, "out_sbp")
-        words = builder.allowed(atom.type, pinned, partial=False)
-        node = builder.value_node(name, "", words, 1, (None, "result", k))
-        builder.read(atom, node, words, 1)
+        domain = builder.allowed(atom.type, pinned, partial=False)
+        node = builder.value_node(name, "", domain, 1, (None, "result", k))
+        builder.read(atom, node, domain.labels, 1)
     return graph
 
 
@@ -210,7 +210,7 @@ class _Builder:
         self.costs = costs
         self.reduce_dtype = reduce_dtype
         self.domains: dict[Any, Domain] = {}
-        self.operand_words: dict[tuple[int, str, int], tuple[Words, ...]] = {}
+        self.operand_words: dict[tuple[Any, ...], tuple[Words, ...]] = {}
         self.call_costs: dict[Any, NDArray[np.float64]] = {}
         self.whole = (B,) * len(graph.mesh.sizes)
 
@@ -219,27 +219,36 @@ class _Builder:
         self.graph.nodes_of[key] = len(self.graph.nodes) - 1
         return len(self.graph.nodes) - 1
 
-    def allowed(self, array: ArrayType, pinned: NdSbp | None, *, partial: bool) -> list[Words]:
+    def allowed(self, array: ArrayType, pinned: NdSbp | None, *, partial: bool) -> Domain:
         """What the next node, one for a value, may choose from."""
+        key = (array, pinned, partial)
+        if self.held is None and key in self.domains:
+            return self.domains[key]
         words = allowed_words(array, self.graph.mesh, pinned, partial=partial)
-        return self.held.words(len(self.graph.nodes), words) if self.held else words
+        if self.held is not None:
+            words = self.held.words(len(self.graph.nodes), words)
+        self.domains[key] = words_domain(words, len(self.whole))
+        return self.domains[key]
 
     def value_node(
-        self, name: str, source: str, words: Sequence[Words], count: int,
+        self, name: str, source: str, domain: Domain, count: int,
         key: tuple[Equation | None, str, int],
     ) -> int:  # fmt: skip
-        labels = tuple(words)
-        if labels not in self.domains:
-            self.domains[labels] = words_domain(labels, len(self.graph.mesh.sizes))
-        domain = self.domains[labels]
-        return self.add(Node(name, source, domain, np.zeros(len(labels)), count), key)
+        return self.add(Node(name, source, domain, np.zeros(len(domain.labels)), count), key)
 
-    def write(self, value: Value, node: int, words: Sequence[Words], count: int) -> None:
-        self.graph.writers[value] = Port(node, tuple(words), count)
+    def write(self, value: Value, node: int, words: tuple[Words, ...], count: int) -> None:
+        self.graph.writers[value] = Port(node, words, count)
 
-    def read(self, atom: Atom, node: int, words: Sequence[Words], count: int) -> None:
+    def read(self, atom: Atom, node: int, words: tuple[Words, ...], count: int) -> None:
         if isinstance(atom, Value):
-            self.graph.readers.setdefault(atom, []).append(Port(node, tuple(words), count))
+            self.graph.readers.setdefault(atom, []).append(Port(node, words, count))
+
+    def shifted(self, words: tuple[Words, ...], shift: Shift) -> tuple[Words, ...]:
+        """The words on the other side of a loop; equal requests share one tuple."""
+        key = (id(words), shift)
+        if key not in self.operand_words:
+            self.operand_words[key] = tuple(map(shift, words))
+        return self.operand_words[key]
 
     def read_block(self, block: Block, count: int) -> None:
         for equation in block.equations:
@@ -306,11 +315,15 @@ class _Builder:
     ) -> NDArray[np.float64]:
         traffic = self.graph.flow.memory_traffic(equation)
         if (key, traffic) not in self.call_costs:
-            price = [
-                self.costs.signature_price(call, signature, traffic, contraction_flops(call))
-                for signature in domain.labels
-            ]
-            self.call_costs[key, traffic] = np.array(price, np.float64)
+            flops = contraction_flops(call)
+            free = flops == 0 and not any(traffic)
+            self.call_costs[key, traffic] = np.array(
+                [
+                    0.0 if free else self.costs.signature_price(call, signature, traffic, flops)
+                    for signature in domain.labels
+                ],
+                np.float64,
+            )
         return self.call_costs[key, traffic]
 
     def pass_through(
@@ -331,9 +344,10 @@ class _Builder:
             pinned: Words that must hold.
         """
         (array, *_) = (value.type for value in values)
-        words = self.allowed(array, pinned, partial=True)
-        node = self.value_node(role, equation.source, words, count, (equation, role, position))
-        self.read(atom, node, [outer(w) for w in words] if outer else words, count)
+        domain = self.allowed(array, pinned, partial=True)
+        words = domain.labels
+        node = self.value_node(role, equation.source, domain, count, (equation, role, position))
+        self.read(atom, node, self.shifted(words, outer) if outer else words, count)
         for value, times in values.items():
             self.write(value, node, words, times)
         return node
@@ -367,11 +381,11 @@ class _Builder:
                 labels = self.graph.nodes[carries[k]].domain.labels
                 self.read(atom, carries[k], labels, trips)
                 continue
-            words = self.allowed(atom.type, None, partial=True)
+            domain = self.allowed(atom.type, None, partial=True)
             key = (equation, "stack", k - num_carry)
-            node = self.value_node("stack", equation.source, words, trips, key)
-            self.read(atom, node, words, trips)
-            self.write(equation.outputs[k], node, [stacked(w) for w in words], count)
+            node = self.value_node("stack", equation.source, domain, trips, key)
+            self.read(atom, node, domain.labels, trips)
+            self.write(equation.outputs[k], node, self.shifted(domain.labels, stacked), count)
 
     def read_while(self, equation: Equation, count: int) -> None:
         condition, body = equation.bodies
@@ -406,16 +420,19 @@ class _Builder:
         for branch in equation.bodies:
             self.read_block(branch, count)
         for k, value in enumerate(equation.outputs):
-            words = self.allowed(value.type, None, partial=True)
-            node = self.value_node("join", equation.source, words, count, (equation, "join", k))
+            domain = self.allowed(value.type, None, partial=True)
+            node = self.value_node("join", equation.source, domain, count, (equation, "join", k))
             for branch in equation.bodies:
-                self.read(branch.outputs[k], node, words, count)
-            self.write(value, node, words, count)
+                self.read(branch.outputs[k], node, domain.labels, count)
+            self.write(value, node, domain.labels, count)
 
     def read_whole(self, equation: Equation, role: str, atom: Atom, count: int) -> None:
         """Predicates are B: devices that disagreed would wait for each other for ever."""
-        node = self.value_node(role, equation.source, [self.whole], count, (equation, role, 0))
-        self.read(atom, node, [self.whole], count)
+        if "whole" not in self.domains:
+            self.domains["whole"] = words_domain([self.whole], len(self.whole))
+        domain = self.domains["whole"]
+        node = self.value_node(role, equation.source, domain, count, (equation, role, 0))
+        self.read(atom, node, domain.labels, count)
 
 
 def stacked(words: Words) -> Words:

@@ -12,7 +12,7 @@ from typing import Any
 from sbp.algebra import ArrayType, B, Partial, Words
 from sbp.boxing import BoxingTable, Step
 from sbp.factors import NdSignature
-from sbp.graph import BoxingGraph, Port, partials_of
+from sbp.graph import BoxingGraph, Port
 from sbp.tracing import Constant, Equation, Value
 
 
@@ -110,7 +110,7 @@ class Assignment:
 
     def _table(self, value: Value) -> BoxingTable:
         graph = self.boxing.graph
-        partials = partials_of(graph.writers[value], graph.readers[value])
+        partials = self.boxing.tables.partials(graph.writers[value], graph.readers[value])
         return self.boxing.tables.table(value.type, partials, value in graph.flow.bucketed)
 
     def boxings(self) -> Iterator[Boxing]:
