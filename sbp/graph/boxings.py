@@ -17,7 +17,7 @@ from sbp.boxing import BoxingTable, Step
 from sbp.cost_model import CostModel
 from sbp.graph.builder import Graph, Port
 from sbp.graph.domains import CODE_BASE, code_of, word_codes
-from sbp.problem import Problem
+from sbp.problem import Memo, Nearest, Problem, add, transpose
 from sbp.tracing import Value
 
 # A hub's labels are pairs of words; beyond this many, the least useful kinds of pairs are left out.
@@ -143,36 +143,47 @@ class _Shared:
     costs: NDArray[np.float64]
     aspects: NDArray[np.intp]
     pairs: tuple[tuple[Words, Words], ...]
-    edges: tuple[NDArray[np.float64], ...]
+    edges: tuple[Nearest, ...]
 
 
 @dataclass(slots=True, eq=False)
 class _Assembly:
     costs: list[NDArray[np.float64]]
     aspects: list[NDArray[np.intp]]
+    memo: Memo
     edges: dict[tuple[int, int], NDArray[np.float64]] = field(default_factory=dict)
+    nearest: dict[tuple[int, int], Nearest] = field(default_factory=dict)
 
     def join(self, u: int, v: int, matrix: NDArray[np.float64]) -> None:
         if u == v:
-            self.costs[u] = self.costs[u] + np.diagonal(matrix)
+            diagonal = self.memo(np.diagonal, matrix)
+            self.costs[u] = self.memo(add, self.costs[u], diagonal)
             return
         if u > v:
-            u, v, matrix = v, u, matrix.T
+            u, v, matrix = v, u, self.memo(transpose, matrix)
         known = self.edges.get((u, v))
-        self.edges[u, v] = matrix if known is None else known + matrix
+        self.edges[u, v] = matrix if known is None else self.memo(add, known, matrix)
 
     def add_hub(self, shared: _Shared, writer: Port, readers: Sequence[Port]) -> Hub:
         number = len(self.costs)
         self.costs.append(shared.costs)
         self.aspects.append(shared.aspects)
-        for port, matrix in zip((writer, *readers), shared.edges, strict=True):
-            self.join(number, port.node, matrix)
+        times: dict[int, int] = {}
+        for port, fold in zip((writer, *readers), shared.edges, strict=True):
+            self.join(number, port.node, self.memo(_whole, fold))
+            times[port.node] = times.get(port.node, 0) + 1
+            if times[port.node] == 1:
+                self.nearest[number, port.node] = fold
+            else:  # the matrix is a sum now
+                self.nearest.pop((number, port.node), None)
         return Hub(number, shared.pairs)
 
 
 def connect(graph: Graph, tables: Tables) -> BoxingGraph:
     """Prices every way a value can take from its writer to its readers."""
-    parts = _Assembly([n.costs for n in graph.nodes], [n.domain.aspects for n in graph.nodes])
+    memo = Memo()
+    costs, aspects = [n.costs for n in graph.nodes], [n.domain.aspects for n in graph.nodes]
+    parts = _Assembly(costs, aspects, memo)
     hubs: dict[Value, Hub] = {}
     for value, readers in graph.readers.items():
         writer = graph.writers[value]
@@ -188,13 +199,17 @@ def connect(graph: Graph, tables: Tables) -> BoxingGraph:
     ordered = sorted(range(len(place)), key=place.__getitem__)
     edges = {
         (place[u], place[v]) if place[u] < place[v] else (place[v], place[u]): (
-            matrix if place[u] < place[v] else matrix.T
+            matrix if place[u] < place[v] else memo(transpose, matrix)
         )
         for (u, v), matrix in parts.edges.items()
     }
     return BoxingGraph(
         graph,
-        Problem(tuple(parts.costs[n] for n in ordered), edges),
+        Problem(
+            tuple(parts.costs[n] for n in ordered),
+            edges,
+            {(place[u], place[v]): fold for (u, v), fold in parts.nearest.items()},
+        ),
         [parts.aspects[n] for n in ordered],
         place[: len(graph.nodes)],
         {value: Hub(place[hub.node], hub.pairs) for value, hub in hubs.items()},
@@ -220,19 +235,24 @@ def _share(tables: Tables, table: BoxingTable, writer: Port, readers: Sequence[P
     )
     sources, targets = _hub_pairs(_first_seen([rows]), _first_seen(columns), table, wire)
     codes = word_codes(table.words, len(table.sizes))
-    edges = [np.where(sources[:, None] == rows[None, :], 0.0, np.inf)]
-    for port, wanted in zip(readers, columns, strict=True):
-        nearest = np.minimum(
-            table.cost[np.ix_(sources, wanted)], table.cost[np.ix_(targets, wanted)]
-        )
-        edges.append(nearest * port.count)
     pairs = zip(sources.tolist(), targets.tolist(), strict=True)
+    everything = np.arange(len(table.words))
     return _Shared(
         table.cost[sources, targets] * writer.count,
         codes[sources] * CODE_BASE + codes[targets],
         tuple((table.words[a], table.words[b]) for a, b in pairs),
-        tuple(edges),
+        (
+            Nearest(np.where(everything[:, None] == rows, 0.0, np.inf), sources, sources),
+            *(
+                Nearest(table.cost[:, wanted] * port.count, sources, targets)
+                for port, wanted in zip(readers, columns, strict=True)
+            ),
+        ),
     )
+
+
+def _whole(fold: Nearest) -> NDArray[np.float64]:
+    return np.minimum(fold.table[fold.first], fold.table[fold.second])
 
 
 def _first_seen(rows: Sequence[NDArray[np.intp]]) -> NDArray[np.intp]:

@@ -211,7 +211,9 @@ class _Builder:
         self.reduce_dtype = reduce_dtype
         self.domains: dict[Any, Domain] = {}
         self.operand_words: dict[tuple[Any, ...], tuple[Words, ...]] = {}
-        self.call_costs: dict[Any, NDArray[np.float64]] = {}
+        self.same_words: dict[tuple[Words, ...], tuple[Words, ...]] = {}
+        self.same_prices: dict[bytes, NDArray[np.float64]] = {}
+        self.prices: dict[Any, NDArray[np.float64]] = {}
         self.whole = (B,) * len(graph.mesh.sizes)
 
     def add(self, node: Node, key: tuple[Equation | None, str, int]) -> int:
@@ -234,7 +236,10 @@ class _Builder:
         self, name: str, source: str, domain: Domain, count: int,
         key: tuple[Equation | None, str, int],
     ) -> int:  # fmt: skip
-        return self.add(Node(name, source, domain, np.zeros(len(domain.labels)), count), key)
+        size = len(domain.labels)
+        if size not in self.prices:
+            self.prices[size] = np.zeros(size)
+        return self.add(Node(name, source, domain, self.prices[size], count), key)
 
     def write(self, value: Value, node: int, words: tuple[Words, ...], count: int) -> None:
         self.graph.writers[value] = Port(node, words, count)
@@ -247,7 +252,8 @@ class _Builder:
         """The words on the other side of a loop; equal requests share one tuple."""
         key = (id(words), shift)
         if key not in self.operand_words:
-            self.operand_words[key] = tuple(map(shift, words))
+            shifted = tuple(map(shift, words))
+            self.operand_words[key] = self.same_words.setdefault(shifted, shifted)
         return self.operand_words[key]
 
     def read_block(self, block: Block, count: int) -> None:
@@ -281,7 +287,7 @@ class _Builder:
         if key not in self.domains:
             self.domains[key] = self.find_domain(equation, call, kept)
         domain = self.domains[key]
-        costs = self.call_cost(equation, call, domain, key) * count
+        costs = self.call_cost(equation, call, domain, key, count)
         node = self.add(
             Node(equation.name, equation.source, domain, costs, count, call),
             (equation, "call", 0),
@@ -307,24 +313,26 @@ class _Builder:
     def words_of(self, domain: Domain, side: str, position: int) -> tuple[Words, ...]:
         key = (id(domain), side, position)
         if key not in self.operand_words:
-            self.operand_words[key] = tuple(getattr(s, side)[position] for s in domain.labels)
+            words = tuple(getattr(s, side)[position] for s in domain.labels)
+            # Calls that differ in a parameter only, such as where a slice starts, share them too.
+            self.operand_words[key] = self.same_words.setdefault(words, words)
         return self.operand_words[key]
 
     def call_cost(
-        self, equation: Equation, call: Call, domain: Domain, key: Any
+        self, equation: Equation, call: Call, domain: Domain, key: Any, count: int
     ) -> NDArray[np.float64]:
         traffic = self.graph.flow.memory_traffic(equation)
-        if (key, traffic) not in self.call_costs:
+        known = (key, traffic, count)
+        if known not in self.prices:
             flops = contraction_flops(call)
             free = flops == 0 and not any(traffic)
-            self.call_costs[key, traffic] = np.array(
-                [
-                    0.0 if free else self.costs.signature_price(call, signature, traffic, flops)
-                    for signature in domain.labels
-                ],
-                np.float64,
-            )
-        return self.call_costs[key, traffic]
+            prices = [
+                0.0 if free else self.costs.signature_price(call, signature, traffic, flops)
+                for signature in domain.labels
+            ]
+            total = np.array(prices, np.float64) * count
+            self.prices[known] = self.same_prices.setdefault(total.tobytes(), total)
+        return self.prices[known]
 
     def pass_through(
         self, equation: Equation, role: str, position: int, atom: Atom,

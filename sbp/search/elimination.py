@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sbp.problem import Costs, Problem
+from sbp.problem import Costs, Memo, Problem, add
 
 Factor = tuple[tuple[int, ...], Costs]
 
@@ -58,35 +58,54 @@ class _Working:
         self.sizes = [len(cost) for cost in problem.costs]
         self.costs = list(problem.costs)
         self.factors: list[dict[tuple[int, ...], Costs]] = [{} for _ in self.costs]
+        self.memo = Memo()
         for scope, matrix in problem.edges.items():
             self.add(scope, matrix)
 
     def add(self, scope: tuple[int, ...], table: Costs) -> None:
         if len(scope) == 1:
-            self.costs[scope[0]] = self.costs[scope[0]] + table
+            self.costs[scope[0]] = self.memo(add, self.costs[scope[0]], table)
             return
         known = self.factors[scope[0]].get(scope)
+        total = table if known is None else self.memo(add, known, table)
         for node in scope:
-            self.factors[node][scope] = table if known is None else known + table
+            self.factors[node][scope] = total
 
     def neighbours(self, node: int) -> tuple[int, ...]:
         return tuple(sorted({n for scope in self.factors[node] for n in scope} - {node}))
 
-    def take_out(self, node: int) -> tuple[tuple[int, ...], Costs]:
-        """Sums all that involves a node into one table, the node's labels on the last axis."""
+    def take_out(self, node: int) -> tuple[tuple[int, ...], NDArray[np.intp], Costs]:
+        """Takes a node out.
+
+        Returns:
+            Its neighbours, and for each choice of their labels its best label and what that costs.
+        """
         around = self.neighbours(node)
         position = {n: k for k, n in enumerate((*around, node))}
-        table = self.costs[node].reshape((1,) * len(around) + (-1,))
-        for scope, factor in list(self.factors[node].items()):
-            order = sorted(range(len(scope)), key=lambda k: position[scope[k]])
-            shape = [1] * len(position)
-            for k in order:
-                shape[position[scope[k]]] = self.sizes[scope[k]]
-            table = table + factor.transpose(order).reshape(shape)
+        sizes = tuple(self.sizes[n] for n in position)
+        scopes = list(self.factors[node])
+        factors = [self.factors[node][scope] for scope in scopes]
+        for scope in scopes:
             for other in scope:
                 del self.factors[other][scope]
-        full = (*(self.sizes[n] for n in around), self.sizes[node])
-        return around, np.broadcast_to(table, full)
+        places = tuple(tuple(position[n] for n in scope) for scope in scopes)
+        best, least = self.memo(_minimise, self.costs[node], *factors, key=(sizes, places))
+        return around, best, least
+
+
+def _minimise(
+    sizes: tuple[int, ...], places: tuple[tuple[int, ...], ...], cost: Costs, *factors: Costs
+) -> tuple[NDArray[np.intp], Costs]:
+    """Sums tables over the axes at `places` and minimises the last axis out, which has `cost`."""
+    table = cost.reshape((1,) * (len(sizes) - 1) + (-1,))
+    for axes, factor in zip(places, factors, strict=True):
+        order = sorted(range(len(axes)), key=axes.__getitem__)
+        shape = [1] * len(sizes)
+        for k in order:
+            shape[axes[k]] = sizes[axes[k]]
+        table = table + factor.transpose(order).reshape(shape)
+    table = np.broadcast_to(table, sizes)
+    return table.argmin(axis=-1), table.min(axis=-1)
 
 
 def elimination_order(
@@ -129,8 +148,9 @@ def elimination_order(
 
 
 def eliminate(
-    problem: Problem, *, max_table: float = 4e6, max_degree: int | None = 2
-) -> Elimination:
+    problem: Problem, *, max_table: float = 4e6, max_degree: int | None = 2,
+    order: Sequence[int] | None = None,
+) -> Elimination:  # fmt: skip
     """Takes out every node whose table stays within the limits.
 
     Args:
@@ -138,16 +158,16 @@ def eliminate(
         max_table: Most entries of a table that a departing node may need.
         max_degree: Most neighbours of a departing node; 2 keeps what is left pairwise, None sets
             no limit and then all nodes must be able to leave.
+        order: Who leaves, in order, where that is known already.
     """
-    order, _ = elimination_order(problem, max_table, max_degree)
+    if order is None:
+        order, _ = elimination_order(problem, max_table, max_degree)
     working = _Working(problem)
     departures: list[_Departure] = []
     constant = 0.0
     for node in order:
-        around, table = working.take_out(node)
-        best = table.argmin(axis=-1)
+        around, best, least = working.take_out(node)
         departures.append(_Departure(node, around, best))
-        least = table.min(axis=-1)
         if around:
             working.add(around, least)
         else:
@@ -161,7 +181,15 @@ def eliminate(
         for scope, table in working.factors[node].items()
         if scope[0] == node
     }
-    rest = Problem(tuple(working.costs[node] for node in stayed), edges)
+    nearest = {
+        (index[u], index[v]): fold
+        for (u, v), fold in problem.nearest.items()
+        if u in index
+        and v in index
+        # What has left may have added to the matrix.
+        and working.factors[u][min(u, v), max(u, v)] is problem.edges[min(u, v), max(u, v)]
+    }
+    rest = Problem(tuple(working.costs[node] for node in stayed), edges, nearest)
     return Elimination(rest, tuple(stayed), constant, tuple(departures))
 
 
@@ -174,7 +202,7 @@ def solve_exactly(problem: Problem, *, max_table: float = 4e6) -> list[int] | No
     order, _ = elimination_order(problem, max_table, None)
     if len(order) < len(problem.costs):
         return None
-    found = eliminate(problem, max_table=max_table, max_degree=None).complete(())
+    found = eliminate(problem, order=order).complete(())
     for node, label in zip(open_nodes, found, strict=True):
         labels[node] = label
     return labels

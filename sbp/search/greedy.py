@@ -9,7 +9,7 @@ from sbp.problem import Problem
 
 def solve_greedily(problem: Problem) -> list[int]:
     """Labels chosen in node order. The result may be forbidden where later nodes are tied."""
-    around = problem.neighbours()
+    around = problem.neighbours
     labels: list[int] = []
     for node, cost in enumerate(problem.costs):
         score = cost

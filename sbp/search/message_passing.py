@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sbp.problem import Costs, Problem
+from sbp.problem import Costs, Memo, Problem, transpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,13 @@ class MessagePassing:
         """Starts with empty messages."""
         self.problem = problem
         count = len(problem.costs)
-        around = problem.neighbours()
-        self.matrices = [
-            {t: np.ascontiguousarray(matrix) for t, matrix in around[s].items()}
-            for s in range(count)
-        ]
+        around = problem.neighbours
+        # Rows of a matrix are read one after the other.
+        self.matrices: list[dict[int, Costs]] = [{} for _ in around]
+        memo = Memo()
+        for (u, v), matrix in problem.edges.items():
+            self.matrices[u][v] = matrix
+            self.matrices[v][u] = memo(transpose, matrix)
         self.later = [[t for t in around[s] if t > s] for s in range(count)]
         self.earlier = [[t for t in around[s] if t < s] for s in range(count)]
         self.share = [1.0 / max(len(self.later[s]), len(self.earlier[s]), 1) for s in range(count)]
@@ -53,6 +55,7 @@ class MessagePassing:
             (s, t): np.zeros(len(problem.costs[t])) for s in range(count) for t in around[s]
         }
         self.bound = -math.inf
+        self.decoded: tuple[int, ...] = ()
 
     def _gathered(self, node: int) -> Costs:
         total = self.problem.costs[node]
@@ -62,7 +65,13 @@ class MessagePassing:
 
     def _send(self, node: int, other: int, shared: Costs) -> float:
         rows = shared - self.messages[other, node]
-        message = (self.matrices[node][other] + rows[:, None]).min(axis=0)
+        nearest = self.problem.nearest
+        if (node, other) in nearest:
+            message = nearest[node, other].lowest_column(rows)
+        elif (other, node) in nearest:
+            message = nearest[other, node].lowest_row(rows)
+        else:
+            message = (self.matrices[node][other] + rows[:, None]).min(axis=0)
         least = float(message.min())
         self.messages[node, other] = message - least
         return least
@@ -73,7 +82,7 @@ class MessagePassing:
         for node, cost in enumerate(self.problem.costs):
             score = cost
             for other in self.earlier[node]:
-                score = score + self.matrices[node][other][:, labels[other]]
+                score = score + self.matrices[other][node][labels[other]]
             for other in self.later[node]:
                 score = score + self.messages[other, node]
             labels.append(int(score.argmin()))
@@ -89,7 +98,8 @@ class MessagePassing:
             for other in self.earlier[node]:
                 bound += self._send(node, other, shared)
         self.bound = max(self.bound, bound)
-        return tuple(labels)
+        self.decoded = tuple(labels)
+        return self.decoded
 
     def run(self, incumbent: Sequence[int], *, num_sweeps: int, target_gap: float) -> Passed:
         """Sweeps until the gap is closed or the sweeps are used up.

@@ -10,15 +10,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sbp.problem import Problem, consistent_labels
+from sbp.problem import Memo, Nearest, Problem, consistent_labels
 from sbp.search.elimination import eliminate, elimination_order, solve_exactly
 from sbp.search.greedy import solve_greedily
 from sbp.search.message_passing import MessagePassing
 from sbp.search.polishing import Aspects, polish
 
 EXACT_TABLE = 2e6
-ROUND = 20
+ROUND = 5
+"""Sweeps after which progress is looked at."""
+PATIENCE = 8
+"""Rounds that must close a twentieth of the gap together, for the search to go on."""
+POLISH_EVERY = 20
 """Sweeps between two attempts to polish."""
+NEAR = 0.1
+"""Relative gap that is worth a first attempt at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +115,26 @@ def _pass_and_polish(
         forbidden = energy - least + 1.0
     finite = _replace_infinite(problem, forbidden)
     passing = MessagePassing(finite)
-    sweeps, before = 0, (math.inf, -math.inf)
+    sweeps, polished = 0, math.inf
+    past = [(math.inf, -math.inf)] * PATIENCE
     while sweeps < max_sweeps:
         found = passing.run(best, num_sweeps=ROUND, target_gap=target_gap)
         sweeps += found.num_sweeps
         best, energy = found.labels, found.energy
-        slack = target_gap * abs(energy)
-        if energy - passing.bound > slack:
-            best = polish(finite, best, aspects, max_rounds=2)
-            energy = finite.energy(best)
-        # What a round no longer moves by a twentieth of the gap, ten more would not close.
-        stuck = energy >= before[0] and passing.bound - before[1] <= (energy - passing.bound) / 20
-        if energy - passing.bound <= slack or stuck:
+        gap = (energy - passing.bound) / abs(energy) if energy else 0.0
+        due = (gap <= NEAR and math.isinf(polished)) or sweeps % POLISH_EVERY == 0
+        if gap > target_gap and due:
+            # The latest labels are a new start where the best ones have been polished already.
+            start = best if energy < polished else passing.decoded
+            tried = polish(finite, start, aspects, max_rounds=2)
+            if finite.energy(tried) < energy:
+                best, energy = tried, finite.energy(tried)
+            polished = energy
+        past.append((energy, passing.bound))
+        closed = past[-PATIENCE - 1][0] - energy + passing.bound - past[-PATIENCE - 1][1]
+        left = energy - passing.bound
+        if left <= target_gap * abs(energy) or closed <= left / 20:
             break
-        before = (energy, passing.bound)
     energy = problem.energy(best)
     if math.isinf(energy):
         return None
@@ -134,12 +146,18 @@ def _largest_finite(table: NDArray[np.float64]) -> float:
 
 
 def _replace_infinite(problem: Problem, ceiling: float) -> Problem:
+    memo = Memo()
+
     def finite(table: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.where(np.isfinite(table), table, float(table.min()) + ceiling)
 
+    def folded(fold: Nearest) -> Nearest:
+        return Nearest(finite(fold.table), fold.first, fold.second)
+
     return Problem(
-        tuple(map(finite, problem.costs)),
-        {edge: finite(matrix) for edge, matrix in problem.edges.items()},
+        tuple(memo(finite, cost) for cost in problem.costs),
+        {edge: memo(finite, matrix) for edge, matrix in problem.edges.items()},
+        {edge: memo(folded, fold) for edge, fold in problem.nearest.items()},
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbp.problem import Problem
-from sbp.search.elimination import elimination_order, solve_exactly
+from sbp.search.elimination import solve_exactly
 
 Aspects = Sequence[NDArray[np.intp]]
 """For each node a matrix: a row a label, a column a mesh axis; equal entries are equal parts."""
@@ -43,25 +43,30 @@ def _window(around: Sequence[dict[int, Any]], centre: int, size: int) -> list[in
     return sorted(seen)
 
 
-def replan_windows(
-    problem: Problem, labels: Sequence[int], around: Sequence[dict[int, Any]], size: int
-) -> list[int]:
-    """Re-plans the neighbourhood of every node in turn, all others held."""
+def replan_windows(problem: Problem, labels: Sequence[int], size: int) -> list[int]:
+    """Re-plans the neighbourhood of every node in turn, all others held.
+
+    Args:
+        problem: The problem.
+        labels: Where to start.
+        size: Most nodes of a neighbourhood; it is smaller where that would be too dear.
+    """
     best = list(labels)
     covered = 0
+    fitting = size
     for centre in range(len(best)):
         if centre < covered:
             continue
-        nodes = _window(around, centre, size)
-        part = problem.conditioned(nodes, best)
-        while len(nodes) > 1:
-            order, _ = elimination_order(part, WINDOW_TABLE, None)
-            if len(order) == len(nodes):
-                break
-            nodes = _window(around, centre, len(nodes) * 2 // 3)
+        fitting = min(size, fitting + fitting // 2 + 1)
+        while True:
+            nodes = _window(problem.neighbours, centre, fitting)
             part = problem.conditioned(nodes, best)
-        found = solve_exactly(part, max_table=max(WINDOW_TABLE, len(problem.costs[centre])))
-        if found is not None and part.energy(found) < part.energy([best[n] for n in nodes]):
+            table = WINDOW_TABLE if len(nodes) > 1 else float(len(problem.costs[centre]))
+            found = solve_exactly(part, max_table=table)
+            if found is not None:
+                break
+            fitting = len(nodes) * 2 // 3
+        if part.energy(found) < part.energy([best[n] for n in nodes]):
             for node, label in zip(nodes, found, strict=True):
                 best[node] = label
         covered = centre + max(1, len(nodes) // 4)
@@ -75,7 +80,6 @@ def polish(
     """Moves until none of them helps, or the rounds are used up."""
     best = list(labels)
     energy = problem.energy(best)
-    around = problem.neighbours()
     num_axes = aspects[0].shape[1] if aspects else 0
     for _ in range(max_rounds):
         before = energy
@@ -83,7 +87,7 @@ def polish(
             found = replan_axis(problem, best, aspects, axis)
             if found is not None and problem.energy(found) < energy:
                 best, energy = found, problem.energy(found)
-        best = replan_windows(problem, best, around, window)
+        best = replan_windows(problem, best, window)
         energy = problem.energy(best)
         if energy >= before:
             break

@@ -36,7 +36,7 @@ def test_the_order_keeps_to_the_limits(problem, limit, degree):
     order, largest = elimination_order(problem, limit, degree)
     assert largest <= limit
     assert len(set(order)) == len(order)
-    around = {n: set(near) for n, near in enumerate(problem.neighbours())}
+    around = {n: set(near) for n, near in enumerate(problem.neighbours)}
     for node in order:
         assert degree is None or len(around[node]) <= degree
         entries = math.prod(len(problem.costs[n]) for n in (node, *around[node]))
