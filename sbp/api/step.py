@@ -6,6 +6,7 @@ traced, and only for shapes not seen before.
 """
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from sbp.api.options import (
     function_name,
     mesh_sizes,
     parse_nbytes,
+    parse_share,
     positions,
 )
 from sbp.api.preparation import Prepared, prepare
@@ -46,8 +48,9 @@ def parallelize(
     static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
     tie: Mapping[str, str] | str | None = "auto", memory_limit: int | str | None = None,
     max_nbytes: int | str | None = None, reduce_dtype: Any = None,
-    hardware: Cluster | str | None = None, objective: str = "time", search: str = "optimal",
-    lowering: str = "manual", plan: Plan | None = None,
+    hardware: Cluster | str | os.PathLike[str] | None = None, overlap: float = 0.0,
+    objective: str = "time", search: str = "optimal", lowering: str = "manual",
+    plan: Plan | None = None,
 ) -> "Step":  # fmt: skip
     """Makes a step that runs a one-device function on a mesh.
 
@@ -67,7 +70,11 @@ def parallelize(
         max_nbytes: Most bytes a device may send in one call.
         reduce_dtype: A narrower float dtype in which partial sums may be added where the program
             narrows to it only after the sum.
-        hardware: The cluster to price for, or its name; that of the mesh's devices by default.
+        hardware: The cluster to price for, its name, or the path of a hardware file (`.json`, see
+            `scripts/calibrate.py`); that of the mesh's devices by default.
+        overlap: Assumed share, 0 to 1, of the time on the wire that is hidden behind compute, for
+            gradient reductions, weight gathers and whatever else is elementwise steps from an
+            argument or a result.
         objective: `time`, or `bytes`: least bytes sent, without computing anything twice.
         search: `optimal`, `greedy` or `exhaustive`.
         lowering: `manual` (shard_map, the plan's collectives only) or `auto` (XLA's partitioner,
@@ -94,6 +101,7 @@ def parallelize(
         CostModel(
             find_cluster(hardware, mesh), sizes,
             choose("objective", objective, ("time", "bytes")),  # type: ignore[arg-type]
+            parse_share("overlap", overlap),
         ),
         choose("lowering", lowering, ("manual", "auto")),
         plan,

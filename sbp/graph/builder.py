@@ -31,7 +31,7 @@ from sbp.graph.domains import (
     signatures_domain,
     words_domain,
 )
-from sbp.graph.flow import Flow, analyse, carry_range
+from sbp.graph.flow import Flow, analyse, carry_range, is_kernel
 from sbp.rules import find_rule
 from sbp.tracing import Atom, Block, Equation, Traced, Value
 
@@ -306,8 +306,9 @@ class _Builder:
     ) -> NDArray[np.float64]:
         traffic = self.graph.flow.memory_traffic(equation)
         if (key, traffic) not in self.call_costs:
+            flops, kernel = contraction_flops(call), is_kernel(equation)
             price = [
-                self.costs.signature_price(call, signature, traffic, contraction_flops(call))
+                self.costs.signature_price(call, signature, traffic, flops, is_kernel=kernel)
                 for signature in domain.labels
             ]
             self.call_costs[key, traffic] = np.array(price, np.float64)

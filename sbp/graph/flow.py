@@ -39,6 +39,11 @@ def is_fusible(equation: Equation) -> bool:
     return rule is not None and rule.fusible
 
 
+def is_kernel(equation: Equation) -> bool:
+    """Whether an equation is a kernel of its own, which takes the floor of one at least."""
+    return not is_fusible(equation) and not equation.bodies
+
+
 def reads_fused(equation: Equation) -> bool:
     """Whether an equation can read its operands out of the kernel that computes them."""
     return is_fusible(equation) or equation.name.startswith("reduce_")

@@ -47,7 +47,7 @@ class Device:
         vector_flops: Floating-point operations/s of everything else, float32.
         memory_bandwidth: Bytes/s between the device and its memory.
         memory_nbytes: Size of that memory.
-        kernel_floor_seconds: The least time that one kernel takes.
+        kernel_floor_seconds: The least time that one kernel takes, with nothing to do.
     """
 
     name: str

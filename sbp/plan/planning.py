@@ -239,6 +239,7 @@ def _record(
             encode_label(hub.pairs[solution.labels[hub.node]][1])
             for hub in assignment.boxing.hubs.values()
         ),
+        overlap=costs.overlap,
     )
 
 
