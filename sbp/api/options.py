@@ -120,6 +120,17 @@ def find_cluster(hardware: Cluster | str | os.PathLike[str] | None, mesh: Any) -
     raise _unknown_cluster(f"hardware={hardware!r} is not known")
 
 
+def find_costs(mesh: Any, hardware: Any, objective: Any, overlap: Any) -> CostModel:
+    """Prices on a mesh; arguments as of `parallelize`."""
+    sizes = mesh_sizes(mesh)
+    return CostModel(
+        find_cluster(hardware, mesh),
+        sizes,
+        choose("objective", objective, ("time", "bytes")),  # type: ignore[arg-type]
+        parse_share("overlap", overlap),
+    )
+
+
 def _unknown_cluster(what: str) -> SbpError:
     return SbpError(
         what,

@@ -25,16 +25,13 @@ from sbp.api.options import (
     check_plan,
     choose,
     dtype_name,
-    find_cluster,
+    find_costs,
     function_name,
-    mesh_sizes,
     parse_nbytes,
-    parse_share,
     positions,
 )
 from sbp.api.preparation import Prepared, prepare
 from sbp.api.requests import described
-from sbp.cost_model import CostModel
 from sbp.errors import PlanError, SbpError
 from sbp.hardware import Cluster
 from sbp.plan import Conditions, Plan
@@ -85,7 +82,7 @@ def parallelize(
         SbpError: An option cannot be honoured.
     """
     check_function(fn)
-    sizes = mesh_sizes(mesh)
+    costs = find_costs(mesh, hardware, objective, overlap)
     donate = positions(fn, donate_argnums, donate_argnames, "donate")
     static = positions(fn, static_argnums, static_argnames, "static")
     check_disjoint(fn, donate, static)
@@ -98,11 +95,7 @@ def parallelize(
             parse_nbytes("max_nbytes", max_nbytes),
             dtype_name(reduce_dtype),
         ),
-        CostModel(
-            find_cluster(hardware, mesh), sizes,
-            choose("objective", objective, ("time", "bytes")),  # type: ignore[arg-type]
-            parse_share("overlap", overlap),
-        ),
+        costs,
         choose("lowering", lowering, ("manual", "auto")),
         plan,
     )  # fmt: skip
