@@ -69,9 +69,8 @@ def parallelize(
             narrows to it only after the sum.
         hardware: The cluster to price for, its name, or the path of a hardware file (`.json`, see
             `scripts/calibrate.py`); that of the mesh's devices by default.
-        overlap: Assumed share, 0 to 1, of the time on the wire that is hidden behind compute, for
-            gradient reductions, weight gathers and whatever else is elementwise steps from an
-            argument or a result.
+        overlap: Share, 0 to 1, of the time on the wire of gradient reductions and weight gathers
+            that is assumed hidden behind compute; see `CostModel`.
         objective: `time`, or `bytes`: least bytes sent, without computing anything twice.
         search: `optimal`, `greedy` or `exhaustive`.
         lowering: `manual` (shard_map, the plan's collectives only) or `auto` (XLA's partitioner,
