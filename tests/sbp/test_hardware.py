@@ -105,7 +105,7 @@ def test_an_axis_that_goes_round_a_torus_sends_both_ways():
         ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
         ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA H200", "h200"), ("NVIDIA B200", "b200"),
         ("TPU v5 lite", "tpu-v5e"), ("TPU v5", "tpu-v5p"), ("TPU v5p", "tpu-v5p"), ("cpu", "cpu"),
-        ("NVIDIA H100 PCIe", None), ("NVIDIA GH200 480GB", None), ("NVIDIA GB200", None),
+        ("NVIDIA H100 PCIe", None), ("NVIDIA H200 NVL", None), ("NVIDIA GH200 480GB", None), ("NVIDIA GB200", None),
         ("TPU v4", None), ("", None),
     ],
 )  # fmt: skip
@@ -177,6 +177,7 @@ def changed(data, path, value):
         (("outside", "bandwidth"), 0, "Bandwidth of a link, in bytes/s, is 0."),
         (("outside", "latency"), -1e-6, "Latency of a link, in seconds, is -1e-06."),
         (("device", "memory_bandwidth"), float("nan"), "Memory_bandwidth, in bytes/s, is nan."),
+        (("outside", "bandwidth"), float("inf"), "Bandwidth of a link, in bytes/s, is inf."),
         (("devices_per_node",), True, "Devices_per_node is True."),
     ],
 )  # fmt: skip

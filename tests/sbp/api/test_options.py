@@ -56,6 +56,16 @@ def test_a_hardware_file_prices_as_the_cluster_it_holds(tmp_path):
     assert plan_of(hardware="a100").cost_seconds > plans[0].cost_seconds
 
 
+@pytest.mark.parametrize("other", [{"hardware": "a100"}, {"overlap": 0.5}])
+def test_a_proof_holds_at_the_prices_it_was_made_for(other):
+    plan = plan_of()
+    assert plan_of(plan=plan) == plan
+    priced_anew = plan_of(plan=plan, **other)
+    assert priced_anew.choices == plan.choices
+    assert priced_anew.cost == plan_of(**other).cost != plan.cost
+    assert (plan.gap, priced_anew.gap) == (0, 1)
+
+
 def test_overlap_is_an_assumption_that_the_plan_prints(tmp_path):
     exposed, hidden = plan_of(), plan_of(overlap=0.5)
     assert exposed.overlap == 0
