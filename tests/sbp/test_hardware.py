@@ -105,8 +105,8 @@ def test_an_axis_that_goes_round_a_torus_sends_both_ways():
         ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
         ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA H200", "h200"), ("NVIDIA B200", "b200"),
         ("TPU v5 lite", "tpu-v5e"), ("TPU v5", "tpu-v5p"), ("TPU v5p", "tpu-v5p"), ("cpu", "cpu"),
-        ("NVIDIA H100 PCIe", None), ("NVIDIA H200 NVL", None), ("NVIDIA GH200 480GB", None), ("NVIDIA GB200", None),
-        ("TPU v4", None), ("", None),
+        ("NVIDIA H100 PCIe", None), ("NVIDIA H200 NVL", None), ("NVIDIA GB200", None),
+        ("NVIDIA GH200 480GB", None), ("TPU v4", None), ("", None),
     ],
 )  # fmt: skip
 def test_a_device_belongs_to_the_cluster_of_its_kind(kind, name):
