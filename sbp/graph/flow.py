@@ -18,7 +18,8 @@ class Flow:
         fused: Produced by an equation that fuses with its readers.
         stored: Must be in memory: read by something that does not fuse, or leaves its block.
         bucketed: Boxings of it can travel together with others: it is an argument or a result up
-            to elementwise steps (a weight on its way in, a gradient on its way out).
+            to elementwise steps (a weight on its way in, a gradient on its way out). These are the
+            ones that `CostModel.overlap` may assume hidden behind compute.
     """
 
     fused: set[Value] = field(default_factory=set)
