@@ -4,8 +4,13 @@ Comes in: the cluster, the mesh and the objective. Goes out: `CostModel`, whose 
 adds up. Prices are whole numbers held in floats, so that their sum does not depend on the order.
 
 Compute is a roofline: the longer of arithmetic and memory traffic; arithmetic counts for
-contractions only, as everything else is bound by memory. Communication is latency plus bytes over
-bandwidth on each link, with no overlap assumed.
+contractions only, as everything else is bound by memory. An equation that is a kernel of its own
+takes the floor of a kernel besides, whatever its words are. Elementwise equations are not: XLA
+fuses a chain of them, and a chain is charged what it reads at its beginning and writes at its end,
+nothing in between, and no floor, as into how many kernels XLA cuts it is not known here.
+
+Communication is latency plus bytes over bandwidth on each link, by the ring or the tree, whichever
+is faster. It is added to compute, but for the share that `CostModel.overlap` assumes to be hidden.
 """
 
 import math
@@ -28,6 +33,9 @@ SECOND_PRICE = 1e8
 # is set so that no program gains by computing a contraction twice to save its communication: a
 # matmul of k-long rows does 2k operations for each 4-byte number it makes.
 EXCESS_FLOP_BYTES = 0.02
+# Double binary trees keep 0.92 of a ring's bandwidth: ncclTopoTuneModel in NCCL's
+# src/graph/tuning.cc (read 2026); Sanders, Speck & Traeff, Two-tree algorithms (2009).
+TREE_EFFICIENCY = 0.92
 # XLA's GPU compiler merges collectives that can travel together up to 30 MiB
 # (xla_gpu_all_reduce_combine_threshold_bytes); such a collective pays its part of one latency.
 BUCKET_NBYTES = 30 * 2**20
@@ -42,11 +50,16 @@ class CostModel:
         sizes: Number of devices of each mesh axis.
         objective: `time` prices picoseconds; `bytes` prices wire bytes first, then superfluous
             arithmetic, and seconds only between equals.
+        overlap: Share of the time on the wire that is hidden behind compute, from 0 to 1, where
+            collectives are bucketed: gradient reductions, weight gathers, and whatever else is
+            elementwise steps from an argument or a result. An assumption: whether there is compute
+            enough to hide behind is not asked.
     """
 
     cluster: Cluster
     sizes: tuple[int, ...]
     objective: Objective = "time"
+    overlap: float = 0.0
 
     @property
     def num_devices(self) -> int:
@@ -68,17 +81,53 @@ class CostModel:
         memory = 2 * step.local_nbytes / self.cluster.device.memory_bandwidth
         if step.nbytes == 0:
             return memory
-        links, sizes = self.links, self.sizes
-        axes = [axis for axis in step.axes if sizes[axis] > 1]
-        # An all-reduce goes round the ring twice, so that it costs what its two halves cost.
-        rounds = 2 if step.kind == "all-reduce" else 1
+        waits = [self._ring_seconds(step)]
+        if step.kind == "all-reduce":
+            waits.append(self._tree_seconds(step))
+        if bucketed:
+            # An all-reduce goes round twice, so that it costs what its two halves cost.
+            passes = 2 if step.kind == "all-reduce" else 1
+            part = min(1.0, step.nbytes / passes / BUCKET_NBYTES)
+            waits = [(latency * part, transfer) for latency, transfer in waits]
+        wire = min(latency + transfer for latency, transfer in waits)
+        return memory + wire * (1.0 - self.overlap * bucketed)
+
+    def _ring_seconds(self, step: Step) -> tuple[float, float]:
+        """Latency and transfer by a ring on each axis: n - 1 steps, or 2 (n - 1) to reduce to all.
+
+        Source:
+            Patarasuk & Yuan, Bandwidth optimal all-reduce algorithms (2009).
+        """
+        links, axes = self.links, self._wide_axes(step)
         if step.kind == "collective-permute":
             latency = max(links[axis].latency for axis in axes)
         else:
-            latency = rounds * sum(links[axis].latency * (sizes[axis] - 1) for axis in axes)
-        if bucketed:
-            latency *= min(1.0, step.nbytes / rounds / BUCKET_NBYTES)
-        return memory + latency + _transfer_seconds(step.nbytes, axes, sizes, links)
+            passes = 2 if step.kind == "all-reduce" else 1
+            latency = passes * sum(links[axis].latency * (self.sizes[axis] - 1) for axis in axes)
+        return latency, _transfer_seconds(step.nbytes, axes, self.sizes, links)
+
+    def _tree_seconds(self, step: Step) -> tuple[float, float]:
+        """Latency and transfer of an all-reduce of b bytes by double binary trees: up, then down.
+
+        Inside a node NCCL's trees are chains of n - 1 steps, between nodes log2 n deep. Every
+        device sends 2 b, where a ring sends 2 (n - 1) / n b, at `TREE_EFFICIENCY`.
+
+        Source:
+            ncclTopoTuneModel in NCCL's src/graph/tuning.cc (read 2026).
+        """
+        links, axes = self.links, self._wide_axes(step)
+        places = self.cluster.axis_places(self.sizes)
+        latency = 0.0
+        for axis in axes:
+            size = self.sizes[axis]
+            depth = size - 1 if places[axis] == "inside" else math.ceil(math.log2(size))
+            latency += 2 * depth * links[axis].latency
+        num_devices = math.prod(self.sizes[axis] for axis in axes)
+        transfer = _transfer_seconds(step.nbytes, axes, self.sizes, links)
+        return latency, transfer * num_devices / (num_devices - 1) / TREE_EFFICIENCY
+
+    def _wide_axes(self, step: Step) -> list[int]:
+        return [axis for axis in step.axes if self.sizes[axis] > 1]
 
     def step_price(self, step: Step, *, bucketed: bool = False) -> float:
         """Price of one boxing step, in units of the objective."""
@@ -87,20 +136,29 @@ class CostModel:
             return float(round(seconds * PICOSECONDS))
         return float(round(step.nbytes * BYTE_PRICE + seconds * SECOND_PRICE))
 
-    def call_seconds(self, flops: float, dtype: str, nbytes: float) -> float:
+    def call_seconds(
+        self, flops: float, dtype: str, nbytes: float, *, is_kernel: bool = False
+    ) -> float:
         """Time of one equation on one device.
 
         Args:
             flops: Operations of a contraction; 0 for anything else.
             dtype: Name of the operands' dtype.
             nbytes: Bytes read from and written to memory.
+            is_kernel: Whether it is a kernel of its own, not part of a fused chain.
+
+        Source:
+            XLA adds the launch of a kernel to its time likewise: EstimateUnfusedExecTime in
+            xla/service/gpu/model/gpu_performance_model.cc (read 2026).
         """
         device = self.cluster.device
-        return max(flops / device.matmul_flops(dtype), nbytes / device.memory_bandwidth)
+        busy = max(flops / device.matmul_flops(dtype), nbytes / device.memory_bandwidth)
+        return busy + device.kernel_floor_seconds * is_kernel
 
     def signature_price(
-        self, call: Call, signature: NdSignature, traffic: Sequence[bool], flops: int
-    ) -> float:
+        self, call: Call, signature: NdSignature, traffic: Sequence[bool], flops: int,
+        *, is_kernel: bool = False,
+    ) -> float:  # fmt: skip
         """Price of one equation under a signature, in units of the objective.
 
         Args:
@@ -108,14 +166,16 @@ class CostModel:
             signature: Words of operands and results.
             traffic: Which operands, then which results, go through memory.
             flops: Logical operations of a contraction; 0 for anything else.
+            is_kernel: Whether it is a kernel of its own, not part of a fused chain.
         """
-        seconds = self.signature_seconds(call, signature, traffic, flops)
+        seconds = self.signature_seconds(call, signature, traffic, flops, is_kernel=is_kernel)
         excess = flops / num_parts(signature, self.sizes) - flops / self.num_devices
         return self.call_price(seconds, excess)
 
     def signature_seconds(
-        self, call: Call, signature: NdSignature, traffic: Sequence[bool], flops: int
-    ) -> float:
+        self, call: Call, signature: NdSignature, traffic: Sequence[bool], flops: int,
+        *, is_kernel: bool = False,
+    ) -> float:  # fmt: skip
         """Time of one equation on one device; arguments as of `signature_price`."""
         nbytes = sum(
             array.nbytes // num_blocks(words, self.sizes)
@@ -128,7 +188,8 @@ class CostModel:
             if counted
         )
         dtype = str(call.inputs[0].dtype) if call.inputs else ""
-        return self.call_seconds(flops / num_parts(signature, self.sizes), dtype, nbytes)
+        share = flops / num_parts(signature, self.sizes)
+        return self.call_seconds(share, dtype, nbytes, is_kernel=is_kernel)
 
     def call_price(self, seconds: float, excess_flops: float) -> float:
         """Price of one equation, in units of the objective.

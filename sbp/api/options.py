@@ -6,9 +6,11 @@ Comes in: keyword arguments. Goes out: `Options`. An option that cannot be honou
 import difflib
 import inspect
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -85,22 +87,61 @@ def parse_nbytes(name: str, value: float | str | None) -> int | None:
     return int(float(match.group(1)) * _SIZES[match.group(2).upper()])
 
 
-def find_cluster(hardware: Cluster | str | None, mesh: Any) -> Cluster:
-    """The machine to price for; that of the mesh's devices if none is named."""
+def parse_share(name: str, value: Any) -> float:
+    """A number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise SbpError(
+            f"{name}={value!r} is not a share",
+            why="A share is a number from 0 (nothing) to 1 (everything).",
+            how=f"{name}=0.5",
+        )
+    return float(value)
+
+
+def find_cluster(hardware: Cluster | str | os.PathLike[str] | None, mesh: Any) -> Cluster:
+    """The machine to price for: given, by name, from a hardware file, or that of the devices.
+
+    A mesh without devices is priced for H100.
+    """
     if isinstance(hardware, Cluster):
         return hardware
+    if hardware is None and isinstance(mesh, jax.sharding.AbstractMesh):
+        return machines.H100_NODE
     if hardware is None:
-        device = None if isinstance(mesh, jax.sharding.AbstractMesh) else mesh.devices.flat[0]
-        return (
-            machines.CPU if device is not None and device.platform == "cpu" else machines.H100_NODE
-        )
-    if not isinstance(hardware, str) or hardware not in machines.BY_NAME:
-        raise SbpError(
-            f"hardware={hardware!r} is not known",
-            why="It prices the plan: the name of a cluster that sbp knows, or one of your own.",
-            how=[*(f"hardware={name!r}" for name in machines.BY_NAME), "pass an sbp.Cluster"],
-        )
-    return machines.BY_NAME[hardware]
+        kind = mesh.devices.flat[0].device_kind
+        cluster = machines.cluster_of_device(kind)
+        if cluster is None:
+            raise _unknown_cluster(f"no cluster of {kind!r} is known")
+        return cluster
+    if isinstance(hardware, str) and hardware in machines.BY_NAME:
+        return machines.BY_NAME[hardware]
+    if isinstance(hardware, str | os.PathLike) and Path(hardware).suffix == ".json":
+        return Cluster.load(Path(hardware))
+    raise _unknown_cluster(f"hardware={hardware!r} is not known")
+
+
+def find_costs(mesh: Any, hardware: Any, objective: Any, overlap: Any) -> CostModel:
+    """Prices on a mesh; arguments as of `parallelize`."""
+    sizes = mesh_sizes(mesh)
+    return CostModel(
+        find_cluster(hardware, mesh),
+        sizes,
+        choose("objective", objective, ("time", "bytes")),  # type: ignore[arg-type]
+        parse_share("overlap", overlap),
+    )
+
+
+def _unknown_cluster(what: str) -> SbpError:
+    return SbpError(
+        what,
+        why="It prices the plan: the name of a cluster that sbp knows, a cluster or a file.\n"
+        f"The names are {', '.join(machines.BY_NAME)}.",
+        how=[
+            f"hardware={machines.H100_NODE.name!r}",
+            "pass an sbp.Cluster",
+            "hardware='machine.json', measured by scripts/calibrate.py --out machine.json",
+        ],
+    )
 
 
 def mesh_sizes(mesh: Any) -> tuple[int, ...]:

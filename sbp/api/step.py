@@ -6,6 +6,7 @@ traced, and only for shapes not seen before.
 """
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,15 +25,13 @@ from sbp.api.options import (
     check_plan,
     choose,
     dtype_name,
-    find_cluster,
+    find_costs,
     function_name,
-    mesh_sizes,
     parse_nbytes,
     positions,
 )
 from sbp.api.preparation import Prepared, prepare
 from sbp.api.requests import described
-from sbp.cost_model import CostModel
 from sbp.errors import PlanError, SbpError
 from sbp.hardware import Cluster
 from sbp.plan import Conditions, Plan
@@ -46,8 +45,9 @@ def parallelize(
     static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
     tie: Mapping[str, str] | str | None = "auto", memory_limit: int | str | None = None,
     max_nbytes: int | str | None = None, reduce_dtype: Any = None,
-    hardware: Cluster | str | None = None, objective: str = "time", search: str = "optimal",
-    lowering: str = "manual", plan: Plan | None = None,
+    hardware: Cluster | str | os.PathLike[str] | None = None, overlap: float = 0.0,
+    objective: str = "time", search: str = "optimal", lowering: str = "manual",
+    plan: Plan | None = None,
 ) -> "Step":  # fmt: skip
     """Makes a step that runs a one-device function on a mesh.
 
@@ -67,7 +67,10 @@ def parallelize(
         max_nbytes: Most bytes a device may send in one call.
         reduce_dtype: A narrower float dtype in which partial sums may be added where the program
             narrows to it only after the sum.
-        hardware: The cluster to price for, or its name; that of the mesh's devices by default.
+        hardware: The cluster to price for, its name, or the path of a hardware file (`.json`, see
+            `scripts/calibrate.py`); that of the mesh's devices by default.
+        overlap: Share, 0 to 1, of the time on the wire of gradient reductions and weight gathers
+            that is assumed hidden behind compute; see `CostModel`.
         objective: `time`, or `bytes`: least bytes sent, without computing anything twice.
         search: `optimal`, `greedy` or `exhaustive`.
         lowering: `manual` (shard_map, the plan's collectives only) or `auto` (XLA's partitioner,
@@ -78,7 +81,7 @@ def parallelize(
         SbpError: An option cannot be honoured.
     """
     check_function(fn)
-    sizes = mesh_sizes(mesh)
+    costs = find_costs(mesh, hardware, objective, overlap)
     donate = positions(fn, donate_argnums, donate_argnames, "donate")
     static = positions(fn, static_argnums, static_argnames, "static")
     check_disjoint(fn, donate, static)
@@ -91,10 +94,7 @@ def parallelize(
             parse_nbytes("max_nbytes", max_nbytes),
             dtype_name(reduce_dtype),
         ),
-        CostModel(
-            find_cluster(hardware, mesh), sizes,
-            choose("objective", objective, ("time", "bytes")),  # type: ignore[arg-type]
-        ),
+        costs,
         choose("lowering", lowering, ("manual", "auto")),
         plan,
     )  # fmt: skip

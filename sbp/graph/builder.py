@@ -31,7 +31,7 @@ from sbp.graph.domains import (
     signatures_domain,
     words_domain,
 )
-from sbp.graph.flow import Flow, analyse, carry_range
+from sbp.graph.flow import Flow, analyse, carry_range, is_kernel
 from sbp.rules import find_rule
 from sbp.tracing import Atom, Block, Equation, Traced, Value
 
@@ -324,10 +324,12 @@ class _Builder:
         traffic = self.graph.flow.memory_traffic(equation)
         known = (key, traffic, count)
         if known not in self.prices:
-            flops = contraction_flops(call)
-            free = flops == 0 and not any(traffic)
+            flops, kernel = contraction_flops(call), is_kernel(equation)
+            free = flops == 0 and not kernel and not any(traffic)
             prices = [
-                0.0 if free else self.costs.signature_price(call, signature, traffic, flops)
+                0.0
+                if free
+                else self.costs.signature_price(call, signature, traffic, flops, is_kernel=kernel)
                 for signature in domain.labels
             ]
             total = np.array(prices, np.float64) * count

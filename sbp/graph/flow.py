@@ -18,7 +18,8 @@ class Flow:
         fused: Produced by an equation that fuses with its readers.
         stored: Must be in memory: read by something that does not fuse, or leaves its block.
         bucketed: Boxings of it can travel together with others: it is an argument or a result up
-            to elementwise steps (a weight on its way in, a gradient on its way out).
+            to elementwise steps (a weight on its way in, a gradient on its way out). These are the
+            ones that `CostModel.overlap` may assume hidden behind compute.
     """
 
     fused: set[Value] = field(default_factory=set)
@@ -37,6 +38,11 @@ def is_fusible(equation: Equation) -> bool:
         return True
     rule = find_rule(equation.name)
     return rule is not None and rule.fusible
+
+
+def is_kernel(equation: Equation) -> bool:
+    """Whether an equation is a kernel of its own, which takes the floor of one at least."""
+    return not is_fusible(equation) and not equation.bodies
 
 
 def reads_fused(equation: Equation) -> bool:

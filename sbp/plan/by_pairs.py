@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sbp.cost_model import CostModel
-from sbp.graph import BoxingGraph, Held, contraction_flops
+from sbp.graph import BoxingGraph, Held, contraction_flops, is_kernel
 from sbp.search import Solution, solve_optimally
 
 
@@ -70,7 +70,9 @@ def even_compute(boxing: BoxingGraph, costs: CostModel) -> float:
         arrays = (*call.inputs, *call.outputs)
         nbytes = sum(a.nbytes for a, counted in zip(arrays, traffic, strict=True) if counted)
         dtype = str(call.inputs[0].dtype) if call.inputs else ""
-        seconds = costs.call_seconds(contraction_flops(call) / share, dtype, nbytes / share)
+        seconds = costs.call_seconds(
+            contraction_flops(call) / share, dtype, nbytes / share, is_kernel=is_kernel(equation)
+        )
         # Prices are rounded; a bound is rounded down.
         total += max(0.0, costs.call_price(seconds, 0.0) - 1.0) * node.count
     return total

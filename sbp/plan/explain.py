@@ -52,7 +52,7 @@ def summary(plan: "Plan") -> str:
             f"{plan.name} on mesh {mesh} ({plan.cluster}), objective {plan.objective}",
             f"  time    {format_seconds(plan.cost_seconds)} a call: "
             f"{format_seconds(plan.compute_seconds)} compute, "
-            f"{format_seconds(plan.communication_seconds)} boxing, nothing overlapped",
+            f"{format_seconds(plan.communication_seconds)} boxing, {_overlap(plan.overlap)}",
             f"  proof   gap {plan.gap:.2%}: {bound} ({plan.method})",
             f"  wire    {_wire(plan.wire_nbytes)}/device in "
             f"{sum(row.count for row in sent)} collectives",
@@ -60,6 +60,12 @@ def summary(plan: "Plan") -> str:
             f"  memory  {format_nbytes(plan.memory_nbytes)}/device at the peak, predicted",
         ]
     )
+
+
+def _overlap(share: float) -> str:
+    if not share:
+        return "nothing overlapped"
+    return f"{share:.0%} of gradient reductions and weight gathers assumed hidden"
 
 
 def _wire(nbytes: int) -> str:

@@ -169,7 +169,9 @@ def _reuse(
     energy = boxing.problem.energy(labels)
     if len(wanted) != len(boxing.graph.nodes) or not np.isfinite(energy):
         raise _misfit(saved, "its choices are not those of this function")
-    return boxing, Solution(tuple(labels), energy, min(saved.lower_bound, energy), saved.method)
+    # What was proven at other prices, such as those of another machine, says nothing at these.
+    bound = saved.lower_bound if energy == saved.cost else 0.0
+    return boxing, Solution(tuple(labels), energy, bound, saved.method)
 
 
 def _misfit(saved: Plan, reason: str) -> PlanError:
@@ -239,6 +241,7 @@ def _record(
             encode_label(hub.pairs[solution.labels[hub.node]][1])
             for hub in assignment.boxing.hubs.values()
         ),
+        overlap=costs.overlap,
     )
 
 

@@ -29,7 +29,8 @@ class Plan:
         cluster: The machine it is priced for.
         objective: `time` or `bytes`.
         method: How the choices were found.
-        cost_seconds: Predicted time of one call: compute and communication, nothing overlapped.
+        cost_seconds: Predicted time of one call: compute and communication, less what `overlap`
+            assumes to be hidden.
         compute_seconds: The part that is compute.
         wire_nbytes: Bytes a device sends in one call.
         flops_per_device: Operations on one device in one call.
@@ -46,6 +47,7 @@ class Plan:
         fingerprint: Digest of the traced function.
         choices: The words or signature of every choice, to run this very plan again.
         shared: The words to which values with several readers are boxed for all of them.
+        overlap: Share of the communication of arguments and results assumed hidden behind compute.
         in_tree: The tree of the arguments, where the plan was made in this process.
         out_tree: The tree of the results, likewise.
     """
@@ -72,6 +74,7 @@ class Plan:
     fingerprint: str
     choices: tuple[Any, ...]
     shared: tuple[Any, ...]
+    overlap: float = 0.0
     in_tree: Any = dataclasses.field(default=None, compare=False, repr=False)
     out_tree: Any = dataclasses.field(default=None, compare=False, repr=False)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sbp.algebra import ArrayType, NdSbp, Words, format_type, local_type
 from sbp.boxing import LOCAL_KINDS, Step
 from sbp.cost_model import CostModel, num_parts
-from sbp.graph import Mesh, call_of, contraction_flops
+from sbp.graph import Mesh, call_of, contraction_flops, is_kernel
 from sbp.plan.assignment import Assignment
 from sbp.rules import find_rule
 from sbp.tracing import Block, Value
@@ -119,7 +119,9 @@ def equation_rows(assignment: Assignment, costs: CostModel, block: Block) -> Ite
             _typed(call.inputs, mesh, signature.inputs),
             _typed(call.outputs, mesh, signature.outputs),
             round((rule.flops(call) if rule else 0) / parts),
-            costs.signature_seconds(call, signature, traffic, contraction_flops(call)),
+            costs.signature_seconds(
+                call, signature, traffic, contraction_flops(call), is_kernel=is_kernel(equation)
+            ),
             node.count,
         )
 

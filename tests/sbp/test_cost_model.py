@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 
 from sbp.algebra import ArrayType, B, P, Split
 from sbp.boxing import BoxingTable
-from sbp.cost_model import BUCKET_NBYTES, CostModel, num_blocks, num_parts
+from sbp.cost_model import BUCKET_NBYTES, TREE_EFFICIENCY, CostModel, num_blocks, num_parts
 from sbp.factors import Call, NdSignature
-from sbp.hardware import CPU, H100_NODE
+from sbp.hardware import BY_NAME, CPU, H100_NODE, Link
 
 F32 = np.dtype("float32")
 X = ArrayType((64, 64), F32)
@@ -95,6 +96,82 @@ def test_over_several_axes_the_slowest_link_carries_the_smallest_blocks():
     assert costs.step_seconds(gather) == pytest.approx(seconds)
 
 
+def test_between_nodes_a_small_all_reduce_climbs_a_tree_and_a_large_one_goes_round():
+    size, link = 64, Link(1e9, 1e-5)
+    spread = dataclasses.replace(H100_NODE, devices_per_node=1, outside=link)
+    costs = CostModel(spread, (size,))
+
+    def reduce(array):
+        found = step(P, B, array, (size,))
+        return found, costs.step_seconds(found) - 2 * found.local_nbytes / 3.352e12
+
+    small, seconds = reduce(ArrayType((64,), F32))
+    assert seconds == pytest.approx(2 * 6 * link.latency + 2 * 256 / link.bandwidth / 0.92)
+    assert seconds < 2 * 63 * link.latency
+    large, seconds = reduce(ArrayType((2**14, 2**14), F32))
+    assert seconds == pytest.approx(2 * 63 * link.latency + large.nbytes / link.bandwidth)
+    assert TREE_EFFICIENCY < 1 < large.nbytes / small.nbytes
+    # A tree is a way to reduce: a gather of as little goes round.
+    gather = step(Split(0), B, ArrayType((64,), F32), (size,))
+    assert costs.step_seconds(gather) > 63 * link.latency
+
+
+def test_inside_a_node_a_tree_is_a_chain():
+    reduced = step(P, B, ArrayType((8,), F32))
+    assert COSTS.step_seconds(reduced) > 14 * H100_NODE.inside.latency
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("sizes", [(4, 16), (64,), (2, 3)])
+def test_more_bytes_never_take_less_time(name, sizes):
+    costs = CostModel(BY_NAME[name], sizes)
+    ends = (P,) * len(sizes), (B,) * len(sizes)
+    seconds = []
+    for width in (1, 4, 64, 2**10, 2**16, 2**20):
+        (found,) = BoxingTable(ArrayType((width,), F32), sizes, {P}).path(*ends)
+        seconds.append(costs.step_seconds(found))
+    assert seconds == sorted(seconds)
+    assert seconds[0] > 0
+
+
+@pytest.mark.parametrize(("src", "dst"), [(Split(0), B), (P, B), (P, Split(0)), (B, Split(0))])
+def test_overlap_hides_its_share_of_the_wire_where_collectives_are_bucketed(src, dst):
+    found = step(src, dst, ArrayType((2**12, 2**12), F32))
+
+    def seconds(overlap, bucketed):
+        costs = dataclasses.replace(COSTS, overlap=overlap)
+        return costs.step_seconds(found, bucketed=bucketed)
+
+    assert seconds(0.5, False) == COSTS.step_seconds(found)
+    memory = 2 * found.local_nbytes / H100_NODE.device.memory_bandwidth
+    wire = COSTS.step_seconds(found, bucketed=True) - memory
+    assert seconds(0.75, True) == pytest.approx(memory + wire / 4)
+    assert seconds(1.0, True) == pytest.approx(memory)
+
+
+@pytest.mark.parametrize(("src", "dst"), [(Split(0), B), (P, B), (P, Split(0)),
+                                          (Split(0), Split(1))])  # fmt: skip
+def test_half_the_dtype_is_half_the_bytes(src, dst):
+    halves = ArrayType(X.shape, np.dtype(jnp.bfloat16))
+    assert 2 * step(src, dst, halves).nbytes == step(src, dst).nbytes > 0
+    whole = COSTS.step_seconds(step(src, dst, ArrayType((2**14, 2**14), F32)))
+    half = COSTS.step_seconds(step(src, dst, ArrayType((2**14, 2**14), halves.dtype)))
+    assert half == pytest.approx(whole / 2, rel=0.05)
+
+
+def test_bfloat16_contractions_run_at_their_own_rate_and_move_half_the_bytes():
+    signature = NdSignature(((B,), (B,)), ((B,),))
+    big = 2**13
+    seconds = []
+    for dtype in (F32, np.dtype(jnp.bfloat16)):
+        array = ArrayType((big, big), dtype)
+        call = Call("dot_general", (array, array), (array,), {})
+        bound_by_memory = COSTS.signature_seconds(call, signature, (True,) * 3, 0)
+        assert bound_by_memory == pytest.approx(3 * array.nbytes / 3.352e12)
+        seconds.append(COSTS.signature_seconds(call, signature, (True,) * 3, 2 * big**3))
+    assert seconds == [2 * big**3 / 494.7e12, 2 * big**3 / 989.4e12]
+
+
 def matmul(signature):
     call = Call("dot_general", (X, X), (X,), {})
     split = NdSignature(*(tuple((word,) for word in side) for side in signature))
@@ -113,6 +190,17 @@ def test_arithmetic_and_memory_overlap():
     assert COSTS.call_seconds(1e15, "float32", 1) == COSTS.call_seconds(1e15, "float32", 0)
     # No unit is made for it.
     assert COSTS.call_seconds(1e12, "complex64", 0) == 1e12 / device.vector_flops
+
+
+def test_a_kernel_takes_its_floor_whatever_its_words():
+    floor = H100_NODE.device.kernel_floor_seconds
+    assert COSTS.call_seconds(0, "float32", 0, is_kernel=True) == floor
+    for call, signature in (SPLIT, WHOLE):
+        fused, alone = (
+            COSTS.signature_seconds(call, signature, (True,) * 3, FLOPS, is_kernel=kernel)
+            for kernel in (False, True)
+        )
+        assert alone == pytest.approx(fused + floor)
 
 
 def test_work_that_is_split_is_cheaper():

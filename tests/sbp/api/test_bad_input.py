@@ -40,8 +40,22 @@ lowering='xla' is not an option.
 Fix: lowering='manual' is the default""",
     ("hardware", "foo"): """\
 hardware='foo' is not known.
-  It prices the plan: the name of a cluster that sbp knows, or one of your own.
-Fix one of: hardware='h100' | hardware='cpu' | pass an sbp.Cluster""",
+  It prices the plan: the name of a cluster that sbp knows, a cluster or a file.
+  The names are h100, h200, b200, a100, a100-40gb, a100-ethernet, tpu-v5e, tpu-v5p, cpu.
+Fix one of: hardware='h100' | pass an sbp.Cluster | hardware='machine.json', measured by scripts/\
+calibrate.py --out machine.json""",
+    ("hardware", "no/such.json"): """\
+'no/such.json' does not hold a cluster (hardware file).
+  It cannot be read: No such file or directory.
+Fix one of: write one with scripts/calibrate.py --out | write one with sbp.Cluster.save""",
+    ("overlap", 1.5): """\
+overlap=1.5 is not a share.
+  A share is a number from 0 (nothing) to 1 (everything).
+Fix: overlap=0.5""",
+    ("overlap", "half"): """\
+overlap='half' is not a share.
+  A share is a number from 0 (nothing) to 1 (everything).
+Fix: overlap=0.5""",
     ("memory_limit", "80 foo"): """\
 memory_limit='80 foo' is not a size.
   A size is a number of bytes, or a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB.

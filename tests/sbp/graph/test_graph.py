@@ -1,5 +1,6 @@
 """The flat graph: who shares a choice, who shares a boxing, and how often things happen."""
 
+import dataclasses
 import os
 
 import jax
@@ -51,6 +52,18 @@ def test_equal_calls_share_one_domain_and_one_cost():
         nodes = by_name[name]
         assert len(nodes) == count
         assert len({id(node.domain) for node in nodes}) == 1
+
+
+def test_a_kernel_takes_its_floor_each_time_and_a_fused_equation_none():
+    def fn(x, w):
+        x, _ = lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, None, length=5)
+        return jnp.sort(x * 2).sum()
+
+    slow = dataclasses.replace(CPU, device=dataclasses.replace(CPU.device, kernel_floor_seconds=1))
+    plan = sbp.parallelize(fn, mesh=MESH, hardware=slow).plan(X, W)
+    floors = {row.primitive: round(row.seconds) for row in plan.equations}
+    assert floors == {"dot_general": 1, "tanh": 0, "mul": 0, "sort": 1, "reduce_sum": 1}
+    assert round(plan.compute_seconds) == round(plan.lower_bound_seconds) == 5 + 1 + 1
 
 
 def test_matrices_of_equal_flows_are_one():

@@ -1,11 +1,14 @@
 """Meshes of many axes, planned two axes at a time: never better than the best, and right."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import pytest
 
 import flowjax
 import sbp
+from sbp.hardware import CPU
 from sbp.plan import planning
 from tests.one_device import assert_same, whole
 
@@ -44,6 +47,13 @@ def test_pairs_of_axes_come_near_the_best_of_all(name, pins, monkeypatch):
         assert sbp.NdSbp.parse(text).items() <= words[path].items()
     if pins:
         assert_same(step(X, W), fn(X, W))
+
+
+def test_the_bound_counts_the_floor_of_every_kernel(monkeypatch):
+    device = dataclasses.replace(CPU.device, kernel_floor_seconds=1)
+    slow = dataclasses.replace(CPU, device=device)
+    plan, _ = plan_of(layers, monkeypatch, 0, hardware=slow)
+    assert round(plan.lower_bound_seconds) == round(plan.cost_seconds) == 2 * 8
 
 
 def test_a_plan_by_pairs_is_saved_and_runs_again(tmp_path, monkeypatch):

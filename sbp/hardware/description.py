@@ -1,0 +1,67 @@
+"""Which mesh axis runs over which link, for people."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from sbp.errors import SbpError
+from sbp.hardware.catalogue import BY_NAME
+from sbp.hardware.cluster import Cluster, Link
+
+
+def describe(mesh: Any, cluster: Cluster | str) -> str:
+    """The link of each mesh axis, as a table.
+
+    Args:
+        mesh: A jax mesh, concrete or abstract, or sizes by axis name, outermost first.
+        cluster: A cluster, or its name.
+
+    Returns:
+        A line for each axis: its size, whether it stays inside a node, the bytes/s that a device
+        sends over it (and receives meanwhile), and the seconds a step takes beside the transfer.
+
+    Raises:
+        SbpError: The mesh or the cluster is not one.
+    """
+    machine = BY_NAME.get(cluster) if isinstance(cluster, str) else cluster
+    if machine is None:
+        raise SbpError(
+            f"cluster {cluster!r} is not known",
+            why=f"The names are {', '.join(BY_NAME)}.",
+            how="sbp.Cluster.load(path) reads a hardware file",
+        )
+    sizes = _sizes(mesh)
+    places = machine.axis_places(tuple(sizes.values()))
+    links = machine.axis_links(tuple(sizes.values()))
+    rows = [("axis", "size", "link", "each way", "latency")]
+    for (axis, size), place, link in zip(sizes.items(), places, links, strict=True):
+        if size == 1:
+            rows.append((axis, "1", "none", "-", "-"))
+            continue
+        around = ", round" if place == "inside" and machine.goes_round(size) else ""
+        rows.append((axis, str(size), place + around, *_figures(link)))
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    text = ", ".join(f"{axis}={size}" for axis, size in sizes.items())
+    nodes = f"{machine.device.name}, {machine.devices_per_node} a node"
+    figures = [f"figures: {machine.source}"] * bool(machine.source)
+    return "\n".join([f"mesh {text} on {machine.name}: {nodes}", *lines, *figures])
+
+
+def _sizes(mesh: Any) -> dict[str, int]:
+    shape: Any = getattr(mesh, "shape", mesh)
+    if not isinstance(shape, Mapping):
+        raise SbpError(
+            f"{mesh!r} is not a mesh",
+            where="hardware.describe",
+            why="A mesh is a jax mesh, or sizes by axis name.",
+            how="{'dp': 2, 'tp': 8}",
+        )
+    entries = cast("Mapping[str, int]", shape)
+    return {str(axis): int(size) for axis, size in entries.items()}
+
+
+def _figures(link: Link) -> tuple[str, str]:
+    return f"{link.bandwidth / 1e9:.4g} GB/s", f"{link.latency * 1e6:.3g} us"
