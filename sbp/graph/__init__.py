@@ -20,3 +20,4 @@ from sbp.graph.builder import stacked as stacked
 from sbp.graph.domains import Held as Held
 from sbp.graph.domains import Mesh as Mesh
 from sbp.graph.domains import check_words as check_words
+from sbp.graph.flow import carry_range as carry_range
