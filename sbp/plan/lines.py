@@ -173,7 +173,7 @@ def _unmatched(plan: "Plan", lines: list[Line], where: str) -> SbpError:
     names += [name for line in lines for name in line.names]
     known = list(dict.fromkeys(names))
     operations = sorted({line.operation for line in lines})
-    close = difflib.get_close_matches(where, known, n=3, cutoff=0.4)
+    close = difflib.get_close_matches(where, known, n=3, cutoff=0.6)
     shown = ", ".join(operations[:12]) + (", ..." if len(operations) > 12 else "")
     return SbpError(
         f"where={where!r} matches nothing in the plan of {plan.name}",
