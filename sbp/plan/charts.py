@@ -1,7 +1,8 @@
 """Charts of a plan as SVG: who works when during a call, and how much memory is held.
 
-Comes in: a `Plan`. Goes out: HTML text. Time runs as the plan prices it, nothing overlapped; what
-a loop repeats is drawn as one bar of all its trips. Bars too narrow to see are drawn together.
+Comes in: a `Plan` and its lines. Goes out: HTML text. Time runs as the plan prices it, nothing
+overlapped; what a loop repeats is drawn as one bar of all its trips. Bars too narrow to see are
+drawn together.
 """
 
 import html
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sbp.boxing import format_nbytes
 from sbp.plan.explain import format_seconds
-from sbp.plan.lines import Line, program_lines
+from sbp.plan.lines import Line
 from sbp.plan.memory import ARGUMENTS, CLOSURES
 
 if TYPE_CHECKING:
@@ -53,17 +54,17 @@ def kind_of(line: Line) -> str:
     return "local" if line.is_local else line.operation
 
 
-def in_order(plan: "Plan") -> list[Line]:
+def in_order(program: Sequence[Line]) -> list[Line]:
     """The lines that take time, as they run: a boxing before the equation that needs it."""
-    lines = [line for line in program_lines(plan) if line.kind != "reader"]
+    lines = [line for line in program if line.kind != "reader"]
     return sorted(lines, key=lambda line: (line.equation, line.kind == "equation"))
 
 
-def timeline(plan: "Plan") -> str:
+def timeline(plan: "Plan", program: Sequence[Line]) -> str:
     """A lane for the devices' own work, and one for each mesh axis with what is sent over it."""
     lanes: dict[str, list[Bar]] = {"compute": [], **{axis: [] for axis in plan.mesh_sizes}}
     now = 0.0
-    for line in in_order(plan):
+    for line in in_order(program):
         bar = Bar(now, now + line.seconds, kind_of(line), _title(line))
         now = bar.stop
         for lane in ("compute",) if line.is_local else line.axes:
@@ -134,9 +135,9 @@ def _ticks(total: float) -> str:
     return f'<div class="ticks">{"".join(marks)}</div>'
 
 
-def memory_chart(plan: "Plan") -> str:
+def memory_chart(plan: "Plan", program: Sequence[Line]) -> str:
     """Bytes held by a device over the call, on the time scale of the timeline."""
-    held = _columns(plan)
+    held = _columns(plan, program)
     if not held:
         return ""
     top = max(plan.memory_nbytes, *held)
@@ -162,15 +163,16 @@ def memory_chart(plan: "Plan") -> str:
     )
 
 
-def _columns(plan: "Plan") -> list[int]:
+def _columns(plan: "Plan", program: Sequence[Line]) -> list[int]:
     """Most bytes held in each of some equal parts of a call."""
-    total = sum(line.seconds for line in in_order(plan))
+    order = in_order(program)
+    total = sum(line.seconds for line in order)
     if not total or not plan.equations:
         return []
     held = [0] * COLUMNS
     now = 0.0
     last = len(plan.equations) - 1
-    for line in in_order(plan):
+    for line in order:
         first = min(int(COLUMNS * now / total), COLUMNS - 1)
         now += line.seconds
         stop = min(int(COLUMNS * now / total), COLUMNS - 1)

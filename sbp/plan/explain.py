@@ -27,7 +27,8 @@ def format_seconds(seconds: float) -> str:
 
 def explain(plan: "Plan", *, top: int | None = None, where: str | None = None) -> str:
     """The plan as text; see `Plan.explain`."""
-    lines = select(plan, top, where)
+    program = program_lines(plan)
+    lines = select(plan, program, top, where)
     parts = [summary(plan)]
     if boundary := _boundary(plan, where):
         parts += ["", boundary]
@@ -36,11 +37,10 @@ def explain(plan: "Plan", *, top: int | None = None, where: str | None = None) -
         parts += ["", f"tied, result = argument: {abbreviated(pairs, MAX_TIES, ', ')}"]
     if lines:
         parts += ["", table(HEADINGS, map(cells, lines))]
-    number = len(program_lines(plan))
-    if len(lines) < number:
+    if len(lines) < len(program):
         shown = sum(line.seconds for line in lines)
         share = shown / plan.cost_seconds if plan.cost_seconds else 1.0
-        parts += ["", f"{len(lines)} of {number} lines, {share:.0%} of the time"]
+        parts += ["", f"{len(lines)} of {len(program)} lines, {share:.0%} of the time"]
     if plan.notes:
         parts += ["", *(f"note: {note}" for note in plan.notes)]
     return "\n".join(parts)

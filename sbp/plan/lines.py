@@ -6,6 +6,7 @@ of the same lines.
 
 import difflib
 import fnmatch
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -94,19 +95,22 @@ def _readers(boxings: Sequence[BoxingRow], number: int) -> Iterator[Line]:
 
 
 def _boxing(row: BoxingRow) -> Line:
-    operand = f"{row.array} {row.value_type}".strip()
+    named = row.array and row.array != row.source
+    operand = f"{row.array} {row.value_type}" if named else row.value_type
     return Line(
         "boxing", row.source, row.collective, (operand,), (row.result_type,),
-        _change(NdSbp.parse(row.src), NdSbp.parse(row.dst)), row.axes, row.nbytes, row.count,
+        _change(row.src, row.dst), row.axes, row.nbytes, row.count,
         row.seconds * row.count, (row.array,) if row.array else (), row.equation, row.is_local,
     )  # fmt: skip
 
 
-def _change(src: NdSbp, dst: NdSbp) -> str:
+@functools.lru_cache(4096)
+def _change(src: str, dst: str) -> str:
     """The words that change, axes that change alike together: `dp, tp: P -> B`."""
+    after = NdSbp.parse(dst)
     together: dict[str, list[str]] = {}
-    for axis, word in src.items():
-        together.setdefault(f"{word} -> {dst[axis]}", []).append(axis)
+    for axis, word in NdSbp.parse(src).items():
+        together.setdefault(f"{word} -> {after[axis]}", []).append(axis)
     return "; ".join(f"{', '.join(axes)}: {change}" for change, axes in together.items())
 
 
@@ -120,8 +124,10 @@ def abbreviated(items: Sequence[str], width: int = MAX_WIDTH, between: str = "  
     return text
 
 
-def select(plan: "Plan", top: int | None, where: str | None) -> list[Line]:
-    """The lines that are asked for; arguments as of `Plan.explain`.
+def select(
+    plan: "Plan", lines: Sequence[Line], top: int | None, where: str | None
+) -> Sequence[Line]:
+    """The lines that are asked for; `top` and `where` as of `Plan.explain`.
 
     Raises:
         SbpError: `top` is no number of lines, or `where` matches nothing.
@@ -132,7 +138,6 @@ def select(plan: "Plan", top: int | None, where: str | None) -> list[Line]:
             why="explain shows the dearest so many lines.",
             how=["top=20", "top=None shows all"],
         )
-    lines = program_lines(plan)
     if where is not None:
         lines = _matching(plan, lines, where)
     if top is not None and len(lines) > top:
@@ -146,7 +151,7 @@ def matches(pattern: str, names: Sequence[str]) -> bool:
     return any(pattern in name or fnmatch.fnmatchcase(name, pattern) for name in names)
 
 
-def _matching(plan: "Plan", lines: list[Line], where: str) -> list[Line]:
+def _matching(plan: "Plan", lines: Sequence[Line], where: str) -> list[Line]:
     if not isinstance(where, str):
         raise SbpError(
             f"where={where!r} is not text",
@@ -168,7 +173,7 @@ def _matching(plan: "Plan", lines: list[Line], where: str) -> list[Line]:
     return found
 
 
-def _unmatched(plan: "Plan", lines: list[Line], where: str) -> SbpError:
+def _unmatched(plan: "Plan", lines: Sequence[Line], where: str) -> SbpError:
     names = [path for path, _ in (*plan.arguments, *plan.results) if path]
     names += [name for line in lines for name in line.names]
     known = list(dict.fromkeys(names))

@@ -39,17 +39,18 @@ _NUMBERS = {"/device": "nbytes", "times": "count", "time": "seconds"}
 def whole(plan: "Plan") -> str:
     """The page that `Plan.write_html` writes."""
     title = html.escape(f"Plan of {plan.name} on {_mesh(plan)}")
+    program = program_lines(plan)
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{title}</title><style>html {{ color-scheme: light dark; }} body {{ margin: 0; }}",
         f"{_style()}</style></head>",
         f'<body class="sbp-plan"><main><h1>{title}</h1>',
-        *_charts(plan),
+        *_charts(plan, program),
         "<h2>Program</h2>",
         '<div class="filter"><label>Filter <input type="search" placeholder="text in any column">'
         "</label><output></output></div>",
-        *_table(plan, PAGE_LINES),
+        *_table(plan, program, PAGE_LINES),
         "<h2>Arguments and results</h2>",
         *_ends(plan),
         f"</main><script>{_resource('page.js')}</script></body></html>\n",
@@ -60,11 +61,12 @@ def whole(plan: "Plan") -> str:
 def embedded(plan: "Plan") -> str:
     """The piece that a notebook shows: styled by itself, without ids and scripts."""
     title = html.escape(f"Plan of {plan.name} on {_mesh(plan)}")
+    program = program_lines(plan)
     parts = [
         f'<div class="sbp-plan"><style>{_style()}</style><h1>{title}</h1>',
-        *_charts(plan),
+        *_charts(plan, program),
         "<details><summary>Program</summary>",
-        *_table(plan, NOTEBOOK_LINES),
+        *_table(plan, program, NOTEBOOK_LINES),
         "</details><details><summary>Arguments and results</summary>",
         *_ends(plan),
         "</details></div>",
@@ -97,14 +99,14 @@ def _mesh(plan: "Plan") -> str:
     return f"mesh {mesh} ({plan.cluster})"
 
 
-def _charts(plan: "Plan") -> Iterator[str]:
+def _charts(plan: "Plan", program: Sequence[Line]) -> Iterator[str]:
     yield f'<dl class="tiles">{"".join(_tiles(plan))}</dl>'
     if plan.notes:
         yield f"<ul>{''.join(f'<li>{html.escape(note)}</li>' for note in plan.notes)}</ul>"
     yield "<h2>One call</h2>"
     yield f'<div class="legend">{"".join(_legend(plan))}</div>'
-    yield timeline(plan)
-    chart = memory_chart(plan)
+    yield timeline(plan, program)
+    chart = memory_chart(plan, program)
     if chart:
         yield "<h2>Memory of one device</h2>"
         parts = "".join(
@@ -142,9 +144,9 @@ def _legend(plan: "Plan") -> Iterator[str]:
         yield f'<span><i class="k-{kind}"></i>{text}</span>'
 
 
-def _table(plan: "Plan", most: int) -> Iterator[str]:
-    lines = select(plan, most, None)
-    number = len(program_lines(plan))
+def _table(plan: "Plan", program: Sequence[Line], most: int) -> Iterator[str]:
+    lines = select(plan, program, most, None)
+    number = len(program)
     if len(lines) < number:
         shown = sum(line.seconds for line in lines)
         share = f", {shown / plan.cost_seconds:.0%} of the time" if plan.cost_seconds else ""

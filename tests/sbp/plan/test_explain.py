@@ -41,7 +41,7 @@ SOURCE      dot_general   f32[16@dp,8]  f32[8,32@tp]      f32[16@dp,32@tp]      
 SOURCE      max           f32[16@dp,32@tp]  f32[]         f32[16@dp,32@tp]                               x1     0.153 ns
 SOURCE      dot_general   f32[16@dp,32@tp]  f32[32@tp,8]  f32[16@dp,8]{U:tp}                             x1     0.153 ns
 the result  return
-the result    all-reduce  the result f32[16@dp,8]{U:tp}   f32[16@dp,8]        tp: P -> B  tp    384 B    x1     1.08 ns"""  # noqa: E501
+the result    all-reduce  f32[16@dp,8]{U:tp}              f32[16@dp,8]        tp: P -> B  tp    384 B    x1     1.08 ns"""  # noqa: E501
 
 
 def short(text):

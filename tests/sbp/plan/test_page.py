@@ -104,7 +104,7 @@ def test_a_lane_for_compute_and_one_for_each_axis(tmp_path):
 
 def test_bars_fill_the_time_of_a_call_in_order():
     plan = plan_of("sharded")
-    order = in_order(plan)
+    order = in_order(program_lines(plan))
     assert sum(line.seconds for line in order) == pytest.approx(plan.cost_seconds)
     assert [line.equation for line in order] == sorted(line.equation for line in order)
     for before, line in itertools.pairwise(order):
