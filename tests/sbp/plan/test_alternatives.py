@@ -1,5 +1,7 @@
 """`why`: each kind of answer, each reason, and each question that cannot be answered."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -204,14 +206,26 @@ def test_a_value_inside_is_asked_by_its_line():
     assert answer.plan.fingerprint == plan.fingerprint
 
 
-def test_asking_for_what_it_has_costs_what_it_costs():
-    plan = plan_of("megatron")
-    answer = plan.why(LINE, "tp: S(1)", which=0)
-    assert answer.kind == "same"
-    # Pinned to what it has anyway.
-    for which in range(3):
-        words = sbp.NdSbp.parse(["dp: S(0)", "dp: S(0)", "dp: S(0)"][which])
-        assert plan.why(LINE, words, which=which).kind == "same"
+@pytest.mark.parametrize("name", ["mlp", "megatron", "sharded"])
+def test_pinned_to_the_words_it_has_a_value_changes_nothing(name):
+    plan = plan_of(name)
+    origin = plan.origin
+    graph = origin.assignment.boxing.graph
+    inside = [
+        value
+        for equation in origin.traced.block.equations
+        for value in equation.outputs
+        if equation.name != "pin"
+    ]
+    assert inside
+    for value in inside[-12:]:
+        words = sbp.NdSbp.of(graph.mesh.axes, origin.assignment.written(value))
+        pinned = dataclasses.replace(origin.boundary, inner_words={value: words})
+        other = origin.plan_for(pinned)
+        # Prices and memory are those of the program without the pin.
+        assert other.cost == plan.cost
+        assert other.compute_seconds == pytest.approx(plan.compute_seconds)
+        assert other.memory_nbytes == plan.memory_nbytes
 
 
 def test_a_value_that_is_boxed_for_all_its_readers():

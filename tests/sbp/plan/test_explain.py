@@ -3,8 +3,10 @@
 import os
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh
 
 import sbp
 from sbp.plan.lines import abbreviated, program_lines
@@ -104,6 +106,20 @@ def test_a_loop_shows_what_flows_into_it():
     (loss,) = [line for line in lines if line.source == "result 1" and line.kind == "boxing"]
     assert loss.operation == "all-reduce"
     assert lines[-1] == loss
+
+
+def test_what_a_loop_carries_is_boxed_behind_its_body():
+    def turned(x):
+        def body(h, _):
+            return sbp.pin(jnp.sort(sbp.pin(h, "dp: S(0)")), "dp: S(1)"), None
+
+        return jax.lax.scan(body, x, None, length=5)[0]
+
+    mesh = AbstractMesh((2,), ("dp",))
+    plan = sbp.parallelize(turned, mesh=mesh, in_sbp="dp: S(0)", out_sbp="dp: S(0)").plan(X)
+    number = next(k for k, row in enumerate(plan.equations) if row.primitive == "sort")
+    (row,) = [row for row in plan.boxings if row.reader == "loop carry"]
+    assert (row.equation, row.count, row.dst) == (number + 1, 5, "(dp: S(0))")
 
 
 def test_a_tied_result_is_boxed_at_its_end_not_at_the_argument():

@@ -67,6 +67,16 @@ def test_a_loop_holds_its_body_beside_what_is_outside():
     assert parts["loop bodies"] > 0
 
 
+def test_what_a_loop_without_equations_holds_counts_for_the_next_one():
+    def copied(x):
+        return jnp.max(jax.lax.scan(lambda c, row: (c, row), 0.0, x)[1])
+
+    x = jax.ShapeDtypeStruct((4, 8), jnp.float32)
+    plan = sbp.parallelize(copied, mesh=AbstractMesh((1,), ("dp",))).plan(x)
+    assert dict(plan.memory_parts)["loop bodies"] >= 4 * 8
+    assert [row.live_nbytes for row in plan.equations] == [plan.memory_nbytes]
+
+
 def test_less_is_held_where_arguments_are_split():
     whole = plan_of("mlp", in_sbp=WHOLE, out_sbp=WHOLE)
     split = plan_of("megatron")
