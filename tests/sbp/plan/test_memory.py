@@ -69,7 +69,7 @@ def test_a_loop_holds_its_body_beside_what_is_outside():
 
 def test_what_a_loop_without_equations_holds_counts_for_the_next_one():
     def copied(x):
-        return jnp.max(jax.lax.scan(lambda c, row: (c, row), 0.0, x)[1])
+        return jnp.max(jax.lax.scan(lambda c, row: (c, sbp.pin(row, "dp: B")), 0.0, x)[1])
 
     x = jax.ShapeDtypeStruct((4, 8), jnp.float32)
     plan = sbp.parallelize(copied, mesh=AbstractMesh((1,), ("dp",))).plan(x)
