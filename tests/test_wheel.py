@@ -31,7 +31,7 @@ def test_wheel_holds_the_two_packages_only(tmp_path):
         path.relative_to(ROOT).as_posix()
         for package in ("flowjax", "sbp")
         for path in (ROOT / package).rglob("*")
-        if path.suffix == ".py" or path.name == "py.typed"
+        if path.suffix in (".css", ".js", ".py") or path.name == "py.typed"
     }
-    assert {"flowjax/py.typed", "sbp/py.typed"} <= shipped
+    assert {"flowjax/py.typed", "sbp/py.typed", "sbp/plan/page.css"} <= shipped
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)

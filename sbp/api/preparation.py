@@ -21,7 +21,7 @@ from sbp.errors import PlanError, SbpError, SignatureError
 from sbp.graph import Boundary, check_words, result_name
 from sbp.lowering.auto import lower_automatically
 from sbp.lowering.manual import lower_manually
-from sbp.plan import Plan, make_plan
+from sbp.plan import Origin, Plan, make_plan
 from sbp.plan.assignment import Assignment
 from sbp.specs import spec_of
 from sbp.tracing import Traced, trace
@@ -278,12 +278,17 @@ def prepare(
     trees = dict(zip(dynamic, in_tree.unflatten(structs), strict=True))
     outputs = [jax.ShapeDtypeStruct(a.type.shape, a.type.dtype) for a in traced.block.outputs]
     boundary = _boundary(options, trees, out_tree.unflatten(outputs), in_tree, out_tree, first)
-    _check_ends(options, boundary)
-    plan, assignment = make_plan(
-        function_name(fn), traced, options.axes, options.costs, boundary, options.conditions,
-        options.saved,
-    )  # fmt: skip
-    plan = dataclasses.replace(plan, in_tree=in_tree, out_tree=out_tree)
+
+    def plan_for(ends: Boundary, saved: Plan | None = None) -> tuple[Plan, Assignment]:
+        _check_ends(options, ends)
+        made, chosen = make_plan(
+            function_name(fn), traced, options.axes, options.costs, ends, options.conditions, saved
+        )
+        origin = Origin(traced, ends, chosen, lambda other: plan_for(other)[0])
+        trees = {"in_tree": in_tree, "out_tree": out_tree}
+        return dataclasses.replace(made, **trees, origin=origin), chosen
+
+    plan, assignment = plan_for(boundary, options.saved)
     return Prepared(
         flat, traced, plan, assignment, in_tree, out_tree, structs,
         boundary.argument_paths, static, options.donate, options.lowering,

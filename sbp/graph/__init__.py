@@ -19,4 +19,5 @@ from sbp.graph.builder import stacked as stacked
 from sbp.graph.domains import Held as Held
 from sbp.graph.domains import Mesh as Mesh
 from sbp.graph.domains import check_words as check_words
+from sbp.graph.flow import carry_range as carry_range
 from sbp.graph.flow import is_kernel as is_kernel

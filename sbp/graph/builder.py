@@ -85,6 +85,7 @@ class Graph:
         readers: Who reads each value, in program order.
         nodes_of: Nodes by equation (None for the program itself), role and position.
         flow: Static facts about values.
+        pinned: For a value that is pinned from outside the program, what its readers read instead.
         notes: What the user should know of how the program was read.
     """
 
@@ -94,6 +95,7 @@ class Graph:
     readers: dict[Value, list[Port]] = field(default_factory=dict)
     nodes_of: dict[tuple[Equation | None, str, int], int] = field(default_factory=dict)
     flow: Flow = field(default_factory=Flow)
+    pinned: dict[Value, Value] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def total_flops(self) -> int:
@@ -108,7 +110,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """What the user fixed at the ends of the program.
+    """What the user fixed at the ends of the program, and what is asked of values inside.
 
     Attributes:
         argument_paths: Name of each argument leaf.
@@ -116,6 +118,8 @@ class Boundary:
         argument_words: Words asked for, by position; None leaves a leaf free.
         result_words: The same for results.
         ties: For a result, the argument whose words it shares.
+        inner_words: Words that values inside have when they are read, as if each went through a
+            `pin`; the program stays the same.
     """
 
     argument_paths: tuple[str, ...]
@@ -123,6 +127,7 @@ class Boundary:
     argument_words: tuple[NdSbp | None, ...]
     result_words: tuple[NdSbp | None, ...]
     ties: Mapping[int, int] = field(default_factory=dict)
+    inner_words: Mapping[Value, NdSbp] = field(default_factory=dict)
 
 
 def build_graph(
@@ -144,7 +149,7 @@ def build_graph(
         PlanError: Pins contradict each other.
     """
     graph = Graph(mesh, flow=analyse(traced.block))
-    builder = _Builder(graph, costs, reduce_dtype, held)
+    builder = _Builder(graph, costs, reduce_dtype, held, boundary.inner_words)
     block = traced.block
     arguments = zip(block.inputs, boundary.argument_words, boundary.argument_paths, strict=False)
     for k, (value, asked, path) in enumerate(arguments):
@@ -203,9 +208,11 @@ def _merge(first: NdSbp | None, second: NdSbp | None, where: str) -> NdSbp | Non
 
 class _Builder:
     def __init__(
-        self, graph: Graph, costs: CostModel, reduce_dtype: str | None, held: Held | None
-    ) -> None:
+        self, graph: Graph, costs: CostModel, reduce_dtype: str | None, held: Held | None,
+        inner_words: Mapping[Value, NdSbp],
+    ) -> None:  # fmt: skip
         self.held = held
+        self.inner_words = inner_words
         self.graph = graph
         self.costs = costs
         self.reduce_dtype = reduce_dtype
@@ -243,9 +250,25 @@ class _Builder:
 
     def write(self, value: Value, node: int, words: tuple[Words, ...], count: int) -> None:
         self.graph.writers[value] = Port(node, words, count)
+        if value in self.inner_words:
+            self.pin_inside(value, self.graph.nodes[node].source, count)
+
+    def pin_inside(self, value: Value, source: str, count: int) -> None:
+        graph, array = self.graph, value.type
+        pinned = check_words(self.inner_words[value], array, graph.mesh, source, what="pin")
+        domain = self.allowed(array, pinned, partial=True)
+        key = (None, "inner pin", len(graph.pinned))
+        node = self.value_node("pin", source, domain, count, key)
+        self.read(value, node, domain.labels, count)
+        behind = graph.pinned[value] = Value(array)
+        for facts in (graph.flow.fused, graph.flow.stored, graph.flow.bucketed):
+            if value in facts:
+                facts.add(behind)
+        self.write(behind, node, domain.labels, count)
 
     def read(self, atom: Atom, node: int, words: tuple[Words, ...], count: int) -> None:
         if isinstance(atom, Value):
+            atom = self.graph.pinned.get(atom, atom)
             self.graph.readers.setdefault(atom, []).append(Port(node, words, count))
 
     def shifted(self, words: tuple[Words, ...], shift: Shift) -> tuple[Words, ...]:

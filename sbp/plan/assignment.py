@@ -28,6 +28,7 @@ class Boxing:
         count: How many times it happens.
         source: Line or path that asks for it.
         bucketed: Whether it travels together with others.
+        reader: Number of the node that asks for it.
     """
 
     value: Value
@@ -37,6 +38,7 @@ class Boxing:
     count: int
     source: str
     bucketed: bool
+    reader: int
 
 
 @dataclass(slots=True, eq=False)
@@ -136,5 +138,5 @@ class Assignment:
         node = graph.nodes[port.node]
         return Boxing(
             value, src, dst, self.path(value, src, dst), count, node.source or node.name,
-            value in graph.flow.bucketed,
+            value in graph.flow.bucketed, port.node,
         )  # fmt: skip

@@ -1,17 +1,20 @@
-"""A plan for people: a summary, then what is computed and sent, line by line.
+"""A plan as text: a summary, the words at the ends, then what is computed and sent, line by line.
 
-Comes in: a `Plan`. Goes out: text, or a piece of HTML for notebooks.
+Comes in: a `Plan`. Goes out: text of at most about 150 columns.
 """
 
-import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sbp.boxing import format_nbytes
-from sbp.plan.rows import BoxingRow
+from sbp.plan.lines import Line, abbreviated, matches, program_lines, select
 
 if TYPE_CHECKING:
     from sbp.plan.record import Plan
+
+
+MAX_TIES = 110
+"""Columns of the list of ties."""
 
 
 def format_seconds(seconds: float) -> str:
@@ -22,14 +25,22 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns" if seconds else "0 s"
 
 
-def explain(plan: "Plan", *, top: int | None = None) -> str:
+def explain(plan: "Plan", *, top: int | None = None, where: str | None = None) -> str:
     """The plan as text; see `Plan.explain`."""
-    parts = [summary(plan), "", _boundary(plan)]
-    if plan.ties:
-        pairs = ", ".join(f"{r or 'the result'} = {a}" for r, a in plan.ties[:4])
-        more = f" and {len(plan.ties) - 4} more" if len(plan.ties) > 4 else ""
-        parts += ["", f"tied, result = argument: {pairs}{more}"]
-    parts += ["", _communication(plan, top), "", _equations(plan, top)]
+    program = program_lines(plan)
+    lines = select(plan, program, top, where)
+    parts = [summary(plan)]
+    if boundary := _boundary(plan, where):
+        parts += ["", boundary]
+    if plan.ties and where is None:
+        pairs = [f"{result or 'the result'} = {argument}" for result, argument in plan.ties]
+        parts += ["", f"tied, result = argument: {abbreviated(pairs, MAX_TIES, ', ')}"]
+    if lines:
+        parts += ["", table(HEADINGS, map(cells, lines))]
+    if len(lines) < len(program):
+        shown = sum(line.seconds for line in lines)
+        share = shown / plan.cost_seconds if plan.cost_seconds else 1.0
+        parts += ["", f"{len(lines)} of {len(program)} lines, {share:.0%} of the time"]
     if plan.notes:
         parts += ["", *(f"note: {note}" for note in plan.notes)]
     return "\n".join(parts)
@@ -39,142 +50,131 @@ def summary(plan: "Plan") -> str:
     """The head of a plan; see `Plan.summary`."""
     mesh = ", ".join(f"{axis}={size}" for axis, size in plan.mesh_sizes.items())
     sent = [row for row in plan.boxings if not row.is_local]
-    num_devices = 1
-    for size in plan.mesh_sizes.values():
-        num_devices *= size
-    share = plan.flops_per_device * num_devices / plan.total_flops if plan.total_flops else 1.0
-    if plan.objective == "time":
-        bound = f"no plan takes less than {format_seconds(plan.lower_bound_seconds)}"
-    else:
-        bound = "wire bytes first, see Plan.cost"
     return "\n".join(
         [
             f"{plan.name} on mesh {mesh} ({plan.cluster}), objective {plan.objective}",
             f"  time    {format_seconds(plan.cost_seconds)} a call: "
             f"{format_seconds(plan.compute_seconds)} compute, "
-            f"{format_seconds(plan.communication_seconds)} boxing, {_overlap(plan.overlap)}",
-            f"  proof   gap {plan.gap:.2%}: {bound} ({plan.method})",
-            f"  wire    {_wire(plan.wire_nbytes)}/device in "
+            f"{format_seconds(plan.communication_seconds)} boxing, {overlap_text(plan)}",
+            *(f"          {line}" for line in _time_parts(plan)),
+            f"  proof   gap {plan.gap:.2%}: {bound_text(plan)} ({plan.method})",
+            f"  wire    {format_wire(plan.wire_nbytes)}/device in "
             f"{sum(row.count for row in sent)} collectives",
-            f"  flops   {plan.flops_per_device:.4g}/device, {share:.3f} of an even share",
-            f"  memory  {format_nbytes(plan.memory_nbytes)}/device at the peak, predicted",
+            f"  flops   {plan.flops_per_device:.4g}/device, "
+            f"{flop_share(plan):.3f} of an even share",
+            f"  memory  {format_nbytes(plan.memory_nbytes)}/device at the peak"
+            f"{plan.memory_source and f', at {plan.memory_source}'}, predicted",
+            *(f"          {line}" for line in _memory_parts(plan)),
         ]
     )
 
 
-def _overlap(share: float) -> str:
-    if not share:
+def overlap_text(plan: "Plan") -> str:
+    """What is assumed to happen at the same time."""
+    if not plan.overlap:
         return "nothing overlapped"
-    return f"{share:.0%} of gradient reductions and weight gathers assumed hidden"
+    return f"{plan.overlap:.0%} of gradient reductions and weight gathers assumed hidden"
 
 
-def _wire(nbytes: int) -> str:
+def bound_text(plan: "Plan") -> str:
+    """What is proven of other plans."""
+    if plan.objective == "time":
+        return f"no plan takes less than {format_seconds(plan.lower_bound_seconds)}"
+    return "wire bytes first, see Plan.cost"
+
+
+def flop_share(plan: "Plan") -> float:
+    """Operations of a device, relative to an even share of those of the one-device function."""
+    num_devices = 1
+    for size in plan.mesh_sizes.values():
+        num_devices *= size
+    return plan.flops_per_device * num_devices / plan.total_flops if plan.total_flops else 1.0
+
+
+def format_wire(nbytes: int) -> str:
+    """Bytes sent in a call, in powers of ten as links are rated."""
     return f"{nbytes / 1e6:.3f} MB" if nbytes >= 10_000 else f"{nbytes} B"
 
 
-def _boundary(plan: "Plan") -> str:
+def time_parts(plan: "Plan") -> dict[str, tuple[float, int, int]]:
+    """What the time of a call goes to: compute, then each kind of collective and its axes.
+
+    Returns:
+        Seconds, bytes sent by a device, and how often it happens, by name; dearest first.
+    """
+    found: dict[str, tuple[float, int, int]] = {}
+    for row in plan.boxings:
+        name = f"{row.collective} on {', '.join(row.axes)}"
+        if row.is_local:
+            name = "words changed in place"
+        seconds, nbytes, count = found.get(name, (0.0, 0, 0))
+        total = seconds + row.seconds * row.count
+        found[name] = (total, nbytes + row.nbytes * row.count, count + row.count)
+    count = sum(row.count for row in plan.equations)
+    ordered = sorted(found.items(), key=lambda part: -part[1][0])
+    return {"compute": (plan.compute_seconds, 0, count), **dict(ordered)}
+
+
+def _time_parts(plan: "Plan") -> list[str]:
+    rows: list[tuple[str, ...]] = []
+    for name, (seconds, nbytes, count) in time_parts(plan).items():
+        share = f"{seconds / plan.cost_seconds:.0%}" if plan.cost_seconds else "-"
+        times = f"{count} equation{'s' * (count != 1)}" if name == "compute" else f"x{count}"
+        sent = f"{format_nbytes(nbytes)}/device" if nbytes else ""
+        rows.append((name, format_seconds(seconds), share, times, sent))
+    return _aligned(rows)
+
+
+def _memory_parts(plan: "Plan") -> list[str]:
+    total = plan.memory_nbytes
+    return _aligned(
+        [
+            (part, format_nbytes(nbytes), f"{nbytes / total:.0%}")
+            for part, nbytes in plan.memory_parts
+        ]
+    )
+
+
+def _boundary(plan: "Plan", where: str | None) -> str:
     rows = [("argument", path, str(words)) for path, words in plan.arguments]
     rows += [("result", path, str(words)) for path, words in plan.results]
-    return table(("", "path", "words"), rows)
+    if where is not None:
+        rows = [row for row in rows if matches(where, (row[1], f"{row[0]} {row[1]}"))]
+    return table(("", "path", "words"), rows) if rows else ""
 
 
-def _communication(plan: "Plan", top: int | None) -> str:
-    rows = [row for row in plan.boxings if not row.is_local]
-    shown = _dearest(rows, top, lambda row: row.seconds * row.count)
-    lines = [
-        (
-            row.source,
-            row.value_type,
-            f"{_words(row.src)} -> {_words(row.dst)}",
-            row.collective,
-            ", ".join(row.axes),
-            format_nbytes(row.nbytes),
-            f"x{row.count}",
-            format_seconds(row.seconds * row.count),
-        )
-        for row in shown
-    ]
-    headings = ("boxing at", "array", "words", "collective", "axes", "/device", "times", "time")
-    return table(headings, lines) if lines else "no communication"
+HEADINGS = (
+    "at", "operation", "operands", "result", "boxing", "axes", "/device", "times", "time",
+)  # fmt: skip
 
 
-def _words(text: str) -> str:
-    return text[1:-1]
-
-
-def _equations(plan: "Plan", top: int | None) -> str:
-    shown = _dearest(plan.equations, top, lambda row: row.seconds * row.count)
-    lines = [
-        (
-            row.source,
-            row.primitive,
-            "  ".join(row.operands),
-            "  ".join(row.results),
-            f"x{row.count}",
-            format_seconds(row.seconds * row.count),
-        )
-        for row in shown
-    ]
-    return table(("equation at", "primitive", "operands", "results", "times", "time"), lines)
-
-
-def _dearest(rows: Sequence, top: int | None, price) -> Sequence:
-    if top is None or len(rows) <= top:
-        return rows
-    kept = set(sorted(range(len(rows)), key=lambda k: -price(rows[k]))[:top])
-    return [row for k, row in enumerate(rows) if k in kept]
+def cells(line: Line) -> tuple[str, ...]:
+    """A line as the cells of `HEADINGS`."""
+    boxed = line.kind == "boxing"
+    sent = format_nbytes(line.nbytes) if line.nbytes else "-" if boxed else ""
+    return (
+        line.source,
+        f"  {line.operation}" if boxed else line.operation,
+        abbreviated(line.operands),
+        abbreviated(line.results),
+        line.words,
+        ", ".join(line.axes),
+        sent,
+        "" if line.kind == "reader" else f"x{line.count}",
+        "" if line.kind == "reader" else format_seconds(line.seconds),
+    )
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Columns set in line, without trailing blanks."""
-    lines = [tuple(headings), *map(tuple, rows)]
-    widths = [max(len(line[k]) for line in lines) for k in range(len(headings))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    return "\n".join(_aligned([tuple(headings), *map(tuple, rows)]))
 
 
-def diff(plan: "Plan", other: "Plan") -> str:
-    """What `other` does differently; see `Plan.diff`."""
-    lines = []
-    for label, old, new in (
-        ("time", format_seconds(plan.cost_seconds), format_seconds(other.cost_seconds)),
-        ("wire/device", _wire(plan.wire_nbytes), _wire(other.wire_nbytes)),
-        ("memory", format_nbytes(plan.memory_nbytes), format_nbytes(other.memory_nbytes)),
-    ):
-        if old != new:
-            lines.append(f"{label}: {old} -> {new}")
-    for kind, old_rows, new_rows in (
-        ("argument", plan.arguments, other.arguments),
-        ("result", plan.results, other.results),
-    ):
-        new_words = dict(new_rows)
-        for path, words in old_rows:
-            if path in new_words and words != new_words[path]:
-                name = f"{kind} {path}" if path else f"the {kind}"
-                lines.append(f"{name}: {words} -> {new_words[path]}")
-    lines += _diff_boxings(plan.boxings, other.boxings)
-    return "\n".join(lines) if lines else "no difference"
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return list(_padded(rows, widths))
 
 
-def _diff_boxings(old: Sequence[BoxingRow], new: Sequence[BoxingRow]) -> list[str]:
-    def described(rows: Sequence[BoxingRow]) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for row in rows:
-            if not row.is_local:
-                axes = ", ".join(row.axes)
-                text = f"{row.collective} over {axes} of {row.value_type} at {row.source}"
-                found[text] = found.get(text, 0) + row.nbytes * row.count
-        return found
-
-    before, after = described(old), described(new)
-    lines = [f"- {text}, {format_nbytes(n)}" for text, n in before.items() if text not in after]
-    return lines + [
-        f"+ {text}, {format_nbytes(n)}" for text, n in after.items() if text not in before
-    ]
-
-
-def to_html(plan: "Plan") -> str:
-    """The plan for a notebook: the text, as it is."""
-    return f"<pre>{html.escape(explain(plan, top=40))}</pre>"
+def _padded(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> Iterator[str]:
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

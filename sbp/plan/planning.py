@@ -18,8 +18,9 @@ from sbp.factors import NdSignature
 from sbp.graph import Boundary, BoxingGraph, Held, Mesh, Tables, build_graph, connect
 from sbp.plan.assignment import Assignment
 from sbp.plan.by_pairs import chosen_labels, plan_by_pairs
+from sbp.plan.memory import find_memory
 from sbp.plan.record import Plan
-from sbp.plan.rows import boxing_rows, equation_rows, peak_nbytes
+from sbp.plan.rows import array_names, boxing_rows, equation_rows
 from sbp.search import Solution, solve_exhaustively, solve_greedily, solve_optimally
 from sbp.tracing import Block, Traced
 
@@ -202,8 +203,10 @@ def _record(
     boundary: Boundary,
 ) -> Plan:  # fmt: skip
     mesh = assignment.boxing.graph.mesh
-    boxings = tuple(boxing_rows(assignment, costs))
-    equations = tuple(equation_rows(assignment, costs, traced.block))
+    names = array_names(traced, boundary)
+    memory = find_memory(assignment, traced.block, traced.num_arguments)
+    boxings = tuple(boxing_rows(assignment, costs, boundary, names))
+    equations = tuple(equation_rows(assignment, costs, traced.block, names, iter(memory.live)))
     compute = sum(row.seconds * row.count for row in equations)
     moving = sum(row.seconds * row.count for row in boxings)
 
@@ -224,7 +227,9 @@ def _record(
         wire_nbytes=sum(row.nbytes * row.count for row in boxings),
         flops_per_device=sum(row.flops * row.count for row in equations),
         total_flops=assignment.boxing.graph.total_flops(),
-        memory_nbytes=peak_nbytes(assignment, traced.block),
+        memory_nbytes=memory.peak_nbytes,
+        memory_parts=memory.parts,
+        memory_source=memory.source,
         cost=solution.energy,
         lower_bound=solution.bound,
         boxings=boxings,

@@ -5,18 +5,15 @@ values only, so that a plan can be made on one machine and run on another.
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sbp.algebra import NdSbp
-from sbp.errors import PlanError
-from sbp.plan import explain
+from sbp.algebra import NdSbp, Word
+from sbp.plan import alternatives, difference, explain, page, storage
+from sbp.plan.alternatives import Answer, Origin
 from sbp.plan.rows import BoxingRow, EquationRow
 from sbp.specs import named_sharding, num_dims
-
-FORMAT = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,6 +33,8 @@ class Plan:
         flops_per_device: Operations on one device in one call.
         total_flops: Operations of the one-device function.
         memory_nbytes: Predicted peak memory of one device.
+        memory_parts: What it consists of: kind of array and bytes.
+        memory_source: The user's line that runs at the peak.
         cost: What the search minimised, in units of the objective.
         lower_bound: No plan costs less, in the same units.
         boxings: Every step of communication or local change of words.
@@ -50,6 +49,7 @@ class Plan:
         overlap: Share of the communication of arguments and results assumed hidden behind compute.
         in_tree: The tree of the arguments, where the plan was made in this process.
         out_tree: The tree of the results, likewise.
+        origin: What it was made from, likewise; `why` plans again from it.
     """
 
     name: str
@@ -63,6 +63,8 @@ class Plan:
     flops_per_device: int
     total_flops: int
     memory_nbytes: int
+    memory_parts: tuple[tuple[str, int], ...]
+    memory_source: str
     cost: float
     lower_bound: float
     boxings: tuple[BoxingRow, ...]
@@ -77,6 +79,7 @@ class Plan:
     overlap: float = 0.0
     in_tree: Any = dataclasses.field(default=None, compare=False, repr=False)
     out_tree: Any = dataclasses.field(default=None, compare=False, repr=False)
+    origin: Origin | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def gap(self) -> float:
@@ -115,41 +118,72 @@ class Plan:
         return dict(leaves) if tree is None else tree.unflatten([words for _, words in leaves])
 
     def summary(self) -> str:
-        """The head of `explain`: time, proof, bytes, operations, memory."""
+        """The head of `explain`: time and its parts, proof, bytes, operations, memory."""
         return explain.summary(self)
 
-    def explain(self, *, top: int | None = None) -> str:
-        """The plan as text.
+    def explain(self, *, top: int | None = None, where: str | None = None) -> str:
+        """The plan as text: a summary, the words at the ends, then every line of the program.
+
+        A boxing stands indented below the equation that needs it.
 
         Args:
-            top: Show only this many equations and boxings, the dearest; all if None.
+            top: Show only this many lines, the dearest; all if None.
+            where: Show only lines whose source, operation or array has this text in it, or matches
+                this pattern: `train.py:12`, `all-*`, `params.w1`.
+
+        Raises:
+            SbpError: Nothing matches.
         """
-        return explain.explain(self, top=top)
+        return explain.explain(self, top=top, where=where)
+
+    def why(
+        self, value_or_line: str, word: NdSbp | Word | str, *, which: int | str | None = None
+    ) -> Answer:
+        """Why a value does not have other words: plans again with these and compares.
+
+        Args:
+            value_or_line: Path of an argument or result, `params.w1` or `result loss`; or the line
+                that computes a value, `train.py:12`.
+            word: The words asked about, `tp: S(0)`; axes that are not named stay free. One word
+                will do on a mesh of one axis.
+            which: Of several values of a line, the number of one or a part of its description.
+
+        Returns:
+            An answer that prints; its `plan` is the plan with these words, where there is one.
+
+        Raises:
+            SbpError: The value or the words are not found, or the plan was not made by a step of
+                this process.
+        """
+        return alternatives.answer(self, value_or_line, word, which)
 
     def diff(self, other: "Plan") -> str:
-        """What another plan does differently."""
-        return explain.diff(self, other)
+        """What another plan does differently.
+
+        Raises:
+            SbpError: `other` is not a plan.
+        """
+        if not isinstance(other, Plan):
+            raise difference.not_a_plan(other)
+        return difference.diff(self, other)
+
+    def write_html(self, path: str | Path) -> None:
+        """Writes the plan as one page for a browser, which needs no network.
+
+        It shows the summary, a timeline of a call with a lane for each mesh axis, memory over time,
+        and a table to filter and sort.
+        """
+        Path(path).write_text(page.whole(self), encoding="utf-8")
 
     def __str__(self) -> str:
         return self.explain()
 
     def _repr_html_(self) -> str:
-        return explain.to_html(self)
+        return page.embedded(self)
 
     def save(self, path: str | Path) -> None:
-        """Writes the plan as JSON."""
-        data = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name not in ("in_tree", "out_tree")
-        }
-        data["boxings"] = [dataclasses.asdict(row) for row in self.boxings]
-        data["equations"] = [dataclasses.asdict(row) for row in self.equations]
-        data["arguments"] = [(path_, str(words)) for path_, words in self.arguments]
-        data["results"] = [(path_, str(words)) for path_, words in self.results]
-        data["mesh_sizes"] = dict(self.mesh_sizes)
-        text = json.dumps({"format": FORMAT, **data}, indent=1)
-        Path(path).write_text(text + "\n", encoding="utf-8")
+        """Writes the plan as JSON: equal plans give equal files."""
+        Path(path).write_text(storage.encode(self), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":
@@ -158,49 +192,15 @@ class Plan:
         Raises:
             PlanError: The file is not a plan, or of another format.
         """
-        try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-            if data.pop("format") != FORMAT:
-                raise KeyError("format")
-            return cls(
-                **{
-                    **data,
-                    "boxings": tuple(map(_boxing_row, data["boxings"])),
-                    "equations": tuple(map(_equation_row, data["equations"])),
-                    "arguments": _words(data["arguments"]),
-                    "results": _words(data["results"]),
-                    "ties": tuple(map(tuple, data["ties"])),
-                    "notes": tuple(data["notes"]),
-                    "choices": _tuples(data["choices"]),
-                    "shared": _tuples(data["shared"]),
-                }
-            )
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise PlanError(
-                f"{path} does not hold a plan of format {FORMAT}",
-                why=f"{type(error).__name__}: {error}",
-                how="write it again with Plan.save of this version",
-            ) from error
+        fields = {
+            field.name: field.type if isinstance(field.type, type) else object
+            for field in dataclasses.fields(cls)
+            if field.name not in storage.NOT_SAVED
+        }
+        return cls(**storage.decode(Path(path).read_bytes(), str(path), fields))
 
 
 def _shardings(mesh: Any, tree: Any, leaves: tuple[tuple[str, NdSbp], ...]) -> Any:
     placed = [named_sharding(mesh, words, num_dims(words)) for _, words in leaves]
     paths = [path for path, _ in leaves]
     return dict(zip(paths, placed, strict=True)) if tree is None else tree.unflatten(placed)
-
-
-def _words(pairs: list[list[str]]) -> tuple[tuple[str, NdSbp], ...]:
-    return tuple((path, NdSbp.parse(text)) for path, text in pairs)
-
-
-def _tuples(data: Any) -> Any:
-    return tuple(map(_tuples, data)) if isinstance(data, list) else data
-
-
-def _boxing_row(data: dict[str, Any]) -> BoxingRow:
-    return BoxingRow(**{**data, "axes": tuple(data["axes"])})
-
-
-def _equation_row(data: dict[str, Any]) -> EquationRow:
-    tuples = {key: tuple(data[key]) for key in ("operands", "results")}
-    return EquationRow(**{**data, **tuples})

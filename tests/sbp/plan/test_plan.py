@@ -1,13 +1,11 @@
 """A plan: what it sums up, prints, keeps on disk, and refuses to run."""
 
-import dataclasses
 import os
 import subprocess
 import sys
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, NamedSharding
 
@@ -111,7 +109,7 @@ def test_a_saved_plan_is_the_same_plan_and_runs(name, tmp_path):
     assert loaded.explain() == plan.explain()
     again, _ = step_of(name, plan=loaded)
     rerun = again.plan(*args)
-    assert dataclasses.replace(rerun, in_tree=None, out_tree=None) == loaded
+    assert rerun == loaded
     assert_same(again(*args), STEPS[name][0](*args))
 
 
@@ -162,22 +160,6 @@ the saved plan of mlp does not fit.
   A plan runs only what it was made for; {reason}.
 Fix one of: make a new plan | call with the function, shapes and mesh of the saved one"""
     )
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": 0}', '{"format": 1, "name": "x"}'])
-def test_a_file_that_holds_no_plan(text, tmp_path):
-    path = tmp_path / "plan.json"
-    path.write_text(text)
-    with pytest.raises(sbp.PlanError) as caught:
-        sbp.Plan.load(path)
-    message = str(caught.value)
-    assert message.startswith(f"{path} does not hold a plan of format 1.\n  ")
-    assert message.endswith("\nFix: write it again with Plan.save of this version")
-
-
-def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        sbp.Plan.load(tmp_path / "none.json")
 
 
 def test_an_abstract_mesh_gives_the_same_plan():
@@ -234,86 +216,6 @@ def test_shardings_are_those_of_the_step():
     same = jax.tree.map(lambda x, s: x.sharding.is_equivalent_to(s, x.ndim), placed, shardings)
     assert all(jax.tree.leaves(same))
     assert isinstance(plan.out_shardings(MESH)[1], NamedSharding)
-
-
-EXPLAINED = """\
-mlp on mesh dp=2, tp=4 (h100), objective time
-  time    2 us a call: 2 us compute, 1.08 ns boxing, nothing overlapped
-  proof   gap 0.00%: no plan takes less than 2 us (elimination)
-  wire    384 B/device in 1 collectives
-  flops   2112/device, 1.000 of an even share
-  memory  1.5 KiB/device at the peak, predicted
-
-          path  words
-argument  x     (dp: S(0), tp: B)
-argument  w1    (dp: B, tp: S(1))
-argument  w2    (dp: B, tp: S(0))
-result          (dp: S(0), tp: B)
-
-boxing at   array               words           collective  axes  /device  times  time
-the result  f32[16@dp,8]{U:tp}  tp: P -> tp: B  all-reduce  tp    384 B    x1     1.08 ns
-
-equation at  primitive    operands                        results             times  time
-LINE         dot_general  f32[16@dp,8]  f32[8,32@tp]      f32[16@dp,32@tp]    x1     1 us
-LINE         max          f32[16@dp,32@tp]  f32[]         f32[16@dp,32@tp]    x1     0.153 ns
-LINE         dot_general  f32[16@dp,32@tp]  f32[32@tp,8]  f32[16@dp,8]{U:tp}  x1     1 us"""
-
-
-def test_explain_says_what_runs_where():
-    line = f"{os.path.relpath(__file__)}:{mlp.__code__.co_firstlineno + 1}"
-    text = plan_of("megatron", hardware="h100").explain()
-    assert (
-        text.replace(line, "LINE".ljust(len("equation at"))).replace(
-            f"equation at{' ' * (len(line) - len('equation at'))}", "equation at"
-        )
-        == EXPLAINED
-    )
-
-
-def test_explain_shows_the_dearest_first_when_asked_for_few():
-    plan = plan_of("sharded")
-    text = plan.explain(top=1)
-    dearest = max(plan.equations, key=lambda row: row.seconds * row.count)
-    assert text.count(" x") < plan.explain().count(" x")
-    assert dearest.primitive in text.split("equation at")[1]
-
-
-def test_explain_lists_ties_and_notes():
-    def noted(state, x):
-        shape = jax.ShapeDtypeStruct(state.shape, state.dtype)
-        return state + jax.pure_callback(np.sin, shape, x)
-
-    plan = sbp.parallelize(noted, mesh=MESH, donate_argnums=0).plan(X, X)
-    assert "\ntied, result = argument: the result = state\n" in plan.explain()
-    assert "\nnote: pure_callback has no rule and runs replicated (" in plan.explain()
-
-
-def test_a_notebook_shows_the_text():
-    plan = plan_of("megatron")
-    page = plan._repr_html_()
-    assert page.startswith("<pre>mlp on mesh dp=2, tp=4")
-    assert page.endswith("</pre>")
-    assert "-&gt;" in page
-    assert "->" not in page
-    assert str(plan) == plan.explain()
-
-
-def test_diff_says_what_the_other_does_differently():
-    free, megatron = plan_of("mlp"), plan_of("megatron")
-    assert megatron.diff(megatron) == "no difference"
-    assert (
-        free.diff(megatron)
-        == """\
-time: 2.22 us -> 2.4 us
-wire/device: 64 B -> 384 B
-memory: 1.625 KiB -> 1.5 KiB
-argument x: (dp: B, tp: S(0)) -> (dp: S(0), tp: B)
-argument w1: (dp: S(1), tp: B) -> (dp: B, tp: S(1))
-argument w2: (dp: S(0), tp: B) -> (dp: B, tp: S(0))
-the result: (dp: S(1), tp: S(0)) -> (dp: S(0), tp: B)
-- reduce-scatter over dp of f32[16@tp,8]{U:dp} at the result, 64 B
-+ all-reduce over tp of f32[16@dp,8]{U:tp} at the result, 384 B"""
-    )
 
 
 @pytest.mark.parametrize(
