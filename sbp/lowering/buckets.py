@@ -1,9 +1,9 @@
 """Several steps as one collective.
 
-Comes in: local arrays with alike steps to make (`Load`). Goes out: the local arrays after them, bit
-for bit those that `sbp.lowering.moves` makes one by one. What can share a collective is said by
-`bucket_key`. All-reduces share one `psum`; of any other kind, the blocks for each device are
-laid end to end, sent at once, and taken apart again.
+Comes in: local arrays with alike steps to make (`Load`). Goes out: the local arrays after them, as
+`sbp.lowering.moves` makes them one by one; only the order in which a backend adds floats may be
+another. What can share a collective is said by `bucket_key`. All-reduces are made by one `psum`; of
+any other kind, the blocks for each device are laid end to end, sent at once, and taken apart again.
 """
 
 import itertools

@@ -159,8 +159,10 @@ class Scheduler:
     def _enqueue(self, need: Need) -> Iterator[Launch]:
         key = self._key_of(self._step(need), need.value.type)
         queue = self._queues.setdefault(need if key is None else key, [])
-        if self._reduces(need) and sum(map(self._nbytes, [*queue, need])) > BUCKET_NBYTES:
-            yield from self._launch(tuple(queue))
+        if self._reduces(need):
+            # What is launched may come back, for another reduction of the same kind.
+            while queue and sum(map(self._nbytes, [*queue, need])) > BUCKET_NBYTES:
+                yield from self._launch(tuple(queue))
         queue.append(need)
 
     def _next_bucket(self) -> tuple[Need, ...]:
