@@ -119,6 +119,7 @@ def test_everything_runs_once_and_after_what_it_reads(case, reduces, room):
 
 
 @hypothesis.given(intervals(), st.integers(1, 4))
+@hypothesis.example((8, [(0, 1), (1, 2), (2, 3), (0, 7), (0, 7), (0, 7)]), 2)
 def test_little_is_boxed_ahead_of_its_need(case, room):
     chain = Chain(*case)
     with room_for(room):
