@@ -1,6 +1,7 @@
 """The order of a block: all of it, nothing too early, and as few launches as there can be."""
 
 import itertools
+import operator
 from unittest import mock
 
 import hypothesis
@@ -43,7 +44,7 @@ class Chain:
             for k in range(length)
         ]
         src, dst = steps[0].src, steps[-1].dst
-        boxings = sorted(boxings, key=lambda boxing: boxing[1])
+        boxings = sorted(boxings, key=operator.itemgetter(1))
         self.needs = [
             Need(self.equations[start].outputs[1 + k], src, dst, steps, self.equations[stop])
             for k, (start, stop) in enumerate(boxings)
