@@ -6,7 +6,7 @@ words and how a call is run is what `manual` and `auto` fill in.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -65,6 +65,16 @@ class Evaluator(ABC):
     def settle(self, array: Any, value: Value, words: Words) -> Any:
         """Called on what a loop carries or a pin hands on, once it is in its words."""
 
+    def order(self, block: Block, wanted: Sequence[Words], scope: Scope) -> Iterable[Equation]:
+        """The equations of a block in the order in which to run them.
+
+        Args:
+            block: Equations.
+            wanted: Words of its results.
+            scope: Holds its inputs.
+        """
+        return block.equations
+
     def read(self, scope: Scope, atom: Atom, words: Words) -> Any:
         """An operand in some words, boxed if it is not at hand."""
         if isinstance(atom, Constant):
@@ -72,15 +82,10 @@ class Evaluator(ABC):
         found = scope.find(atom, words)
         if found is not None:
             return found
-        src = self.assignment.source(atom, words)
-        array = scope.find(atom, src)
-        if array is None:
-            written = self.assignment.written(atom)
-            array = self.move(scope.find(atom, written), atom, written, src)
-            scope.hold(atom, src, array)
-        array = self.move(array, atom, src, words)
-        scope.hold(atom, words, array)
-        return array
+        for src, dst in self.assignment.route(atom, words):
+            if scope.find(atom, dst) is None:
+                scope.hold(atom, dst, self.move(scope.find(atom, src), atom, src, dst))
+        return scope.find(atom, words)
 
     def write(self, scope: Scope, value: Value, array: Any) -> None:
         """Keeps a result in the words in which it is written."""
@@ -100,7 +105,7 @@ class Evaluator(ABC):
         scope = Scope(outer)
         for value, array in zip(block.inputs, args, strict=True):
             self.write(scope, value, array)
-        for equation in block.equations:
+        for equation in self.order(block, wanted, scope):
             # Boxings too are made under the user's line: the compiled program can be read back.
             with _compat.equation_context(equation.equation):
                 self._run_equation(equation, scope)
@@ -112,30 +117,49 @@ class Evaluator(ABC):
             for array, atom in zip(results, block.outputs, strict=True)
         ]
 
+    def operands(self, equation: Equation) -> list[tuple[Atom, Words]]:
+        """What an equation reads, and in which words."""
+        inputs = equation.inputs
+        match equation.name:
+            case "pin":
+                words = [self.assignment.label(equation, "pin")]
+            case "barrier":
+                words = self._labels(equation, "barrier", len(inputs))
+            case "scan":
+                scan = equation.params["scan"]
+                num_slices = len(inputs) - scan.num_consts - scan.num_carry
+                words = [
+                    *self._labels(equation, "const", scan.num_consts),
+                    *self._labels(equation, "carry", scan.num_carry),
+                    *map(stacked, self._labels(equation, "slice", num_slices)),
+                ]
+            case "while":
+                words = [
+                    *self._labels(equation, "cond_const", equation.params["cond_nconsts"]),
+                    *self._labels(equation, "body_const", equation.params["body_nconsts"]),
+                    *self._labels(equation, "carry", len(equation.outputs)),
+                ]
+            case "cond":
+                words = [self.whole, *self._labels(equation, "operand", len(inputs) - 1)]
+            case _:
+                words = list(self.assignment.signature(equation).inputs)
+        return list(zip(inputs, words, strict=True))
+
     def _run_equation(self, equation: Equation, scope: Scope) -> None:
+        args = [self.read(scope, atom, words) for atom, words in self.operands(equation)]
         match equation.name:
             case "pin":
                 words = self.assignment.label(equation, "pin")
-                array = self.read(scope, equation.inputs[0], words)
-                results: Sequence[Any] = [self.settle(array, equation.outputs[0], words)]
+                results: Sequence[Any] = [self.settle(args[0], equation.outputs[0], words)]
             case "barrier":
-                args = [
-                    self.read(scope, atom, self.assignment.label(equation, "barrier", k))
-                    for k, atom in enumerate(equation.inputs)
-                ]
                 results = lax.optimization_barrier(args) if args else []
             case "scan":
-                results = self._run_scan(equation, scope)
+                results = self._run_scan(equation, args, scope)
             case "while":
-                results = self._run_while(equation, scope)
+                results = self._run_while(equation, args, scope)
             case "cond":
-                results = self._run_cond(equation, scope)
+                results = self._run_cond(equation, args, scope)
             case _:
-                words_in = self.assignment.signature(equation).inputs
-                args = [
-                    self.read(scope, atom, words)
-                    for atom, words in zip(equation.inputs, words_in, strict=True)
-                ]
                 run = self.effect if equation.has_effects else self.call
                 results = run(equation, args)
         for value, array in zip(equation.outputs, results, strict=True):
@@ -144,20 +168,11 @@ class Evaluator(ABC):
     def _labels(self, equation: Equation, role: str, count: int) -> list[Words]:
         return [self.assignment.label(equation, role, k) for k in range(count)]
 
-    def _run_scan(self, equation: Equation, scope: Scope) -> Sequence[Any]:
+    def _run_scan(self, equation: Equation, args: Sequence[Any], scope: Scope) -> Sequence[Any]:
         scan, body = equation.params["scan"], equation.bodies[0]
         num_carry, num_consts = scan.num_carry, scan.num_consts
-        num_slices = len(equation.inputs) - num_consts - num_carry
-        consts = self._labels(equation, "const", num_consts)
         carries = self._labels(equation, "carry", num_carry)
-        slices = self._labels(equation, "slice", num_slices)
         stacks = self._labels(equation, "stack", len(equation.outputs) - num_carry)
-        args = [
-            self.read(scope, atom, words)
-            for atom, words in zip(
-                equation.inputs, [*consts, *carries, *map(stacked, slices)], strict=True
-            )
-        ]
         held, carry, xs = (
             args[:num_consts],
             args[num_consts : num_consts + num_carry],
@@ -176,18 +191,10 @@ class Evaluator(ABC):
         carry, ys = lax.scan(step, carry, xs, scan.length, scan.reverse, scan.unroll)
         return [*carry, *ys]
 
-    def _run_while(self, equation: Equation, scope: Scope) -> Sequence[Any]:
+    def _run_while(self, equation: Equation, args: Sequence[Any], scope: Scope) -> Sequence[Any]:
         condition, body = equation.bodies
         num_cond, num_body = equation.params["cond_nconsts"], equation.params["body_nconsts"]
-        cond_words = self._labels(equation, "cond_const", num_cond)
-        body_words = self._labels(equation, "body_const", num_body)
         carries = self._labels(equation, "carry", len(equation.outputs))
-        args = [
-            self.read(scope, atom, words)
-            for atom, words in zip(
-                equation.inputs, [*cond_words, *body_words, *carries], strict=True
-            )
-        ]
         cond_held, body_held = args[:num_cond], args[num_cond : num_cond + num_body]
 
         def go_on(carry: Sequence[Any]) -> Any:
@@ -199,15 +206,10 @@ class Evaluator(ABC):
         start = args[num_cond + num_body :]
         return lax.while_loop(go_on, step, start)
 
-    def _run_cond(self, equation: Equation, scope: Scope) -> Sequence[Any]:
-        index = self.read(scope, equation.inputs[0], self.whole)
-        words = self._labels(equation, "operand", len(equation.inputs) - 1)
+    def _run_cond(self, equation: Equation, args: Sequence[Any], scope: Scope) -> Sequence[Any]:
         joins = self._labels(equation, "join", len(equation.outputs))
-        args = [
-            self.read(scope, atom, w) for atom, w in zip(equation.inputs[1:], words, strict=True)
-        ]
 
         def branch_of(block: Block) -> Any:
             return lambda *operands: self.run(block, operands, joins, scope)
 
-        return lax.switch(index, [branch_of(block) for block in equation.bodies], *args)
+        return lax.switch(args[0], [branch_of(block) for block in equation.bodies], *args[1:])

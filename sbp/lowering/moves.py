@@ -61,7 +61,7 @@ def run_step(
         return x.reshape(shape)
     names = tuple(axis_names[axis] for axis in step.axes)
     if step.kind == "collective-permute":
-        return _permute(x, step, shape, axis_names, tuple(sizes))
+        return _permute(x, step, array, axis_names, tuple(sizes))
     num_devices = math.prod(sizes[axis] for axis in step.axes)
     old, new = step.src[step.axes[0]], step.dst[step.axes[0]]
     return _change_word(x, old, new, names, num_devices)
@@ -162,17 +162,33 @@ def _reduce_scatter_extremum(
 def _permute(
     x: jax.Array,
     step: Step,
-    shape: tuple[int, ...],
+    array: ArrayType,
     axis_names: Sequence[str],
     sizes: tuple[int, ...],
 ) -> jax.Array:
     axes = permuted_axes(step)
-    names = tuple(axis_names[axis] for axis in axes)
-    pairs, blocks = _permutation(axes, step.src, step.dst, len(shape), sizes)
-    if x.shape != shape:
-        starts = jnp.asarray(np.array(blocks, np.int32) * np.array(shape, np.int32))
-        x = lax.dynamic_slice(x, list(starts[lax.axis_index(names)]), shape)
-    return lax.ppermute(x, names, pairs)
+    pairs, _ = permutation(axes, step.src, step.dst, array.ndim, sizes)
+    part = part_to_send(x, step, array, axis_names, sizes)
+    return lax.ppermute(part, tuple(axis_names[axis] for axis in axes), pairs)
+
+
+def part_to_send(
+    x: jax.Array,
+    step: Step,
+    array: ArrayType,
+    axis_names: Sequence[str],
+    sizes: tuple[int, ...],
+) -> jax.Array:
+    """What a device sends in a permute, of what it holds; arguments as of `run_step`."""
+    shape = local_shape(array.shape, step.dst, sizes)
+    assert shape is not None, (array, step)
+    if x.shape == shape:
+        return x
+    axes = permuted_axes(step)
+    _, blocks = permutation(axes, step.src, step.dst, array.ndim, sizes)
+    starts = jnp.asarray(np.array(blocks, np.int32) * np.array(shape, np.int32))
+    place = lax.axis_index(tuple(axis_names[axis] for axis in axes))
+    return lax.dynamic_slice(x, list(starts[place]), shape)
 
 
 def permuted_axes(step: Step) -> tuple[int, ...]:
@@ -184,7 +200,7 @@ def permuted_axes(step: Step) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _permutation(
+def permutation(
     axes: tuple[int, ...], src: Words, dst: Words, ndim: int, sizes: tuple[int, ...]
 ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, ...], ...]]:
     """Who sends to whom, and which part of what it holds.

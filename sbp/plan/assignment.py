@@ -5,6 +5,7 @@ Comes in: the graph and one label a node. Goes out: `Assignment`, which answers 
 happen, how often).
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,6 +96,14 @@ class Assignment:
         table = self._table(value)
         prices = [table.cost[table.index[w], table.index[wanted]] for w in (written, shared)]
         return shared if prices[1] < prices[0] else written
+
+    def route(self, value: Value, wanted: Words) -> tuple[tuple[Words, Words], ...]:
+        """The changes of words, one after the other, that bring a value to a reader."""
+        written = self.written(value)
+        if wanted == written:
+            return ()
+        stops = dict.fromkeys((written, self.source(value, wanted), wanted))
+        return tuple(itertools.pairwise(stops))
 
     def path(self, value: Value, src: Words, dst: Words) -> tuple[Step, ...]:
         """The steps from some words of a value to others."""

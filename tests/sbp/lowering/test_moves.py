@@ -424,9 +424,9 @@ def test_a_permute_to_the_wrong_device_is_seen(monkeypatch):
     (step,) = boxing_path((S0, B), (B, S0), array, (2, 2))
     run = functools.partial(run_step, step=step, array=array, axis_names=NAMES, sizes=(2, 2))
     assert is_right(run, value, (S0, B), (B, S0), (2, 2))
-    pairs, parts = moves._permutation(step.axes, step.src, step.dst, 1, (2, 2))
+    pairs, parts = moves.permutation(step.axes, step.src, step.dst, 1, (2, 2))
     turned = tuple((sender, (receiver + 1) % 4) for sender, receiver in pairs)
-    monkeypatch.setattr(moves, "_permutation", lambda *_: (turned, parts))
+    monkeypatch.setattr(moves, "permutation", lambda *_: (turned, parts))
     assert not is_right(run, value, (S0, B), (B, S0), (2, 2))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from sbp.algebra import ArrayType
 from sbp.boxing import BoxingTable
-from sbp.lowering.moves import _permutation, permuted_axes
+from sbp.lowering.moves import permutation, permuted_axes
 
 
 @pytest.mark.parametrize("sizes", [(2, 4), (4, 2), (2, 2, 2), (2, 3, 2), (2, 1, 4)])
@@ -18,7 +18,7 @@ def test_blocks_move_along_every_axis_of_a_permute(shape, sizes):
     assert steps
     for step in steps:
         axes = permuted_axes(step)
-        pairs, _ = _permutation(axes, step.src, step.dst, len(shape), sizes)
+        pairs, _ = permutation(axes, step.src, step.dst, len(shape), sizes)
         places = list(itertools.product(*(range(sizes[axis]) for axis in axes)))
         moved = {
             axis
