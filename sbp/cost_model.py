@@ -23,10 +23,10 @@ from sbp.boxing import Step
 from sbp.factors import Call, NdSignature
 from sbp.hardware import Cluster, Link
 
-Objective = Literal["time", "bytes"]
+Objective = Literal["time", "bytes", "wire"]
 
 PICOSECONDS = 1e12
-# With `bytes`, one byte on the wire outweighs 0.1 ms, so that seconds only break ties.
+# With `bytes` and `wire`, one byte on the wire outweighs 0.1 ms, so that seconds only break ties.
 BYTE_PRICE = 1e4
 SECOND_PRICE = 1e8
 # With `bytes`, what one superfluous floating-point operation of a contraction costs, in bytes. It
@@ -49,7 +49,7 @@ class CostModel:
         cluster: The machine.
         sizes: Number of devices of each mesh axis.
         objective: `time` prices picoseconds; `bytes` prices wire bytes first, then superfluous
-            arithmetic, and seconds only between equals.
+            arithmetic, and seconds only between equals; `wire` prices no superfluous arithmetic.
         overlap: Share of the time on the wire that is hidden behind compute, from 0 to 1, where
             collectives are bucketed: gradient reductions, weight gathers, and whatever else is
             elementwise steps from an argument or a result. An assumption: whether there is compute
@@ -200,7 +200,8 @@ class CostModel:
         """
         if self.objective == "time":
             return float(round(seconds * PICOSECONDS))
-        return float(round(excess_flops * EXCESS_FLOP_BYTES * BYTE_PRICE + seconds * SECOND_PRICE))
+        excess = excess_flops * EXCESS_FLOP_BYTES if self.objective == "bytes" else 0.0
+        return float(round(excess * BYTE_PRICE + seconds * SECOND_PRICE))
 
 
 def num_parts(signature: NdSignature, sizes: Sequence[int]) -> int:

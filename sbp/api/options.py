@@ -126,7 +126,7 @@ def find_costs(mesh: Any, hardware: Any, objective: Any, overlap: Any) -> CostMo
     return CostModel(
         find_cluster(hardware, mesh),
         sizes,
-        choose("objective", objective, ("time", "bytes")),  # type: ignore[arg-type]
+        choose("objective", objective, ("time", "bytes", "wire")),  # type: ignore[arg-type]
         parse_share("overlap", overlap),
     )
 

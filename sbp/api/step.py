@@ -71,7 +71,8 @@ def parallelize(
             `scripts/calibrate.py`); that of the mesh's devices by default.
         overlap: Share, 0 to 1, of the time on the wire of gradient reductions and weight gathers
             that is assumed hidden behind compute; see `CostModel`.
-        objective: `time`, or `bytes`: least bytes sent, without computing anything twice.
+        objective: `time`; `bytes`: least bytes sent, without computing anything twice; or `wire`:
+            least bytes sent, even where every device then computes the same.
         search: `optimal`, `greedy` or `exhaustive`.
         lowering: `manual` (shard_map, the plan's collectives only) or `auto` (XLA's partitioner,
             with XLA's own rules: on CPU its maximum over a split dim drops NaN).

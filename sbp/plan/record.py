@@ -24,7 +24,7 @@ class Plan:
         name: The function's name.
         mesh_sizes: Number of devices by mesh axis, outermost first.
         cluster: The machine it is priced for.
-        objective: `time` or `bytes`.
+        objective: `time`, `bytes` or `wire`.
         method: How the choices were found.
         cost_seconds: Predicted time of one call: compute and communication, less what `overlap`
             assumes to be hidden.
@@ -88,7 +88,7 @@ class Plan:
 
     @property
     def lower_bound_seconds(self) -> float:
-        """No plan takes less time; with the objective `bytes` nothing is proven of time, and 0."""
+        """No plan takes less time; 0 with another objective, which proves nothing of time."""
         return self.lower_bound / 1e12 if self.objective == "time" else 0.0
 
     @property

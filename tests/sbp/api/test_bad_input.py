@@ -28,7 +28,7 @@ def update(state, gradient):
 OPTIONS = {
     ("objective", "speed"): """\
 objective='speed' is not an option.
-  The options are 'time', 'bytes'.
+  The options are 'time', 'bytes', 'wire'.
 Fix: objective='time' is the default""",
     ("search", "fast"): """\
 search='fast' is not an option.

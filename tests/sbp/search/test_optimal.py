@@ -1,6 +1,7 @@
 """The search as a whole, held against trying every choice."""
 
 import functools
+import itertools
 import math
 
 import numpy as np
@@ -12,7 +13,13 @@ from sbp.errors import PlanError
 from sbp.problem import Problem
 from sbp.search import optimal, solve_exhaustively, solve_greedily, solve_optimally
 from sbp.search.elimination import eliminate
-from tests.sbp.search.problems import all_labels, least_energy, problems, random_aspects
+from tests.sbp.search.problems import (
+    all_labels,
+    least_energy,
+    problems,
+    random_aspects,
+    table,
+)
 
 # Messages are shares of whole costs, so a bound has the rounding of a few hundred float64 sums.
 ROUNDING = 1e-9
@@ -32,6 +39,20 @@ def test_optimal_is_exhaustive(problem):
     assert (found is None) == math.isinf(optimum)
     if found:
         assert found.energy == found.bound == optimum == problem.energy(found.labels)
+
+
+def test_on_a_thousand_random_graphs_it_is_the_optimum():
+    for seed in range(1000):
+        rng = np.random.default_rng(seed)
+        sizes = rng.integers(1, 5, rng.integers(2, 8))
+        share = rng.choice([0.0, 0.3])
+        pairs = [p for p in itertools.combinations(range(len(sizes)), 2) if rng.random() < 0.6]
+        problem = Problem(
+            tuple(table(rng, (size,), share / 3) for size in sizes),
+            {(u, v): table(rng, (sizes[u], sizes[v]), share) for u, v in pairs},
+        )
+        found, optimum = solve_optimally(problem, random_aspects(problem, 2)), least_energy(problem)
+        assert (math.inf if found is None else found.energy) == optimum, seed
 
 
 @given(problems(max_nodes=6, density=1.0), st.sampled_from([1.0, 8.0, 27.0]))
