@@ -195,8 +195,13 @@ def one_device(model: str, quick: bool = False) -> tuple[Any, Any]:
     return jax.device_get(program(*made.arguments))
 
 
-def make_step(case: Case) -> sbp.Step:
-    """The planned function of a case; pinned gradients lie like their parameters."""
+def make_step(case: Case, plan: sbp.Plan | None = None) -> sbp.Step:
+    """The planned function of a case; pinned gradients lie like their parameters.
+
+    Args:
+        case: The case.
+        plan: A plan to run as it is.
+    """
     names = axis_names(case.mesh, case.plan)
     words = find_model(case.model).words(case.plan, names)
     gradients = {path: asked for path, asked in words.items() if not path.startswith("batch")}
@@ -207,7 +212,15 @@ def make_step(case: Case) -> sbp.Step:
         out_sbp=gradients or None,
         hardware=WITHOUT_LATENCY if case.plan in ("free", "megatron") else CPU,
         lowering=case.lowering,
+        plan=plan,
     )
+
+
+@functools.lru_cache(maxsize=2)
+def _plan(model: str, mesh: tuple[int, ...], plan: str) -> sbp.Plan:
+    """What both lowerings run; planned once."""
+    case = Case(model, mesh, plan, "manual")
+    return make_step(case).plan(*find_model(model).arguments)
 
 
 def run_case(case: Case, *, quick: bool = False) -> Outcome:
@@ -220,7 +233,7 @@ def run_case(case: Case, *, quick: bool = False) -> Outcome:
     expected_loss, expected = one_device(case.model, quick)
     arguments = find_model(case.model).arguments
     started = time.perf_counter()
-    step = make_step(case)
+    step = make_step(case, _plan(case.model, case.mesh, case.plan))
     plan = step.plan(*arguments)
     compiled = step.lower(*arguments).compile(QUICK if quick else None)
     # On the CPU, steps of collectives must not pile up: device_get waits.

@@ -8,6 +8,7 @@ shared boxing is paid once, and a reader that wants the written words pays nothi
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,7 @@ class Tables:
         # By identity, as hashing thousands of words takes longer than what it saves.
         self._ports: dict[int, _Distinct] = {}
         self._matrices: dict[tuple[int, ...], NDArray[np.float64]] = {}
-        self._shared: dict[tuple[int, ...], _Shared] = {}
+        self._shared: dict[tuple[Any, ...], _Shared] = {}
 
     def table(self, array: ArrayType, partials: frozenset[Partial], bucketed: bool) -> BoxingTable:
         """The table that prices boxings of an array."""
@@ -112,12 +113,14 @@ class Tables:
             self._matrices[key] = table.cost[np.ix_(rows, columns)] * count
         return self._matrices[key]
 
-    def shared(self, table: BoxingTable, writer: Port, readers: Sequence[Port]) -> "_Shared":
+    def shared(
+        self, table: BoxingTable, writer: Port, readers: Sequence[Port], offered: Words | None
+    ) -> "_Shared":
         """The hub of a value; equal requests share it."""
         ports = (writer, *readers)
-        key = (id(table), *(number for p in ports for number in (id(p.words), p.count)))
+        key = (id(table), offered, *(n for p in ports for n in (id(p.words), p.count)))
         if key not in self._shared:
-            self._shared[key] = _share(self, table, writer, readers)
+            self._shared[key] = _share(self, table, writer, readers, offered)
         return self._shared[key]
 
 
@@ -179,22 +182,34 @@ class _Assembly:
         return Hub(number, shared.pairs)
 
 
-def connect(graph: Graph, tables: Tables) -> BoxingGraph:
-    """Prices every way a value can take from its writer to its readers."""
+def connect(graph: Graph, tables: Tables, offered: Sequence[Words] = ()) -> BoxingGraph:
+    """Prices every way a value can take from its writer to its readers.
+
+    Args:
+        graph: The choices.
+        tables: Prices of boxings, shared between graphs of one mesh.
+        offered: For each hub, in order, words that it must be able to box to whether or not a
+            reader wants just these; none where empty.
+    """
     memo = Memo()
     costs, aspects = [n.costs for n in graph.nodes], [n.domain.aspects for n in graph.nodes]
     parts = _Assembly(costs, aspects, memo)
     hubs: dict[Value, Hub] = {}
     for value, readers in graph.readers.items():
         writer = graph.writers[value]
-        partials = tables.partials(writer, readers)
+        extra = offered[len(hubs)] if len(readers) > 1 and len(hubs) < len(offered) else None
+        partials = tables.partials(writer, readers).union(
+            word for word in extra or () if isinstance(word, Partial)
+        )
         table = tables.table(value.type, partials, value in graph.flow.bucketed)
         if len(readers) == 1:
             (reader,) = readers
             matrix = tables.matrix(table, writer.words, reader.words, reader.count)
             parts.join(writer.node, reader.node, matrix)
         else:
-            hubs[value] = parts.add_hub(tables.shared(table, writer, readers), writer, readers)
+            hubs[value] = parts.add_hub(
+                tables.shared(table, writer, readers, extra), writer, readers
+            )
     place = _program_order(graph, hubs, len(parts.costs))
     ordered = sorted(range(len(place)), key=place.__getitem__)
     edges = {
@@ -227,13 +242,17 @@ def _program_order(graph: Graph, hubs: dict[Value, Hub], count: int) -> list[int
     return place
 
 
-def _share(tables: Tables, table: BoxingTable, writer: Port, readers: Sequence[Port]) -> _Shared:
+def _share(
+    tables: Tables, table: BoxingTable, writer: Port, readers: Sequence[Port],
+    offered: Words | None,
+) -> _Shared:  # fmt: skip
     rows = tables.distinct(writer.words).rows(table)
     columns = [tables.distinct(port.words).rows(table) for port in readers]
     wire = tables.wire(
         table.array, frozenset(w for words in table.words for w in words if isinstance(w, Partial))
     )
-    sources, targets = _hub_pairs(_first_seen([rows]), _first_seen(columns), table, wire)
+    extra = [np.array([table.index[offered]])] if offered and offered in table.index else []
+    sources, targets = _hub_pairs(_first_seen([rows]), _first_seen(columns + extra), table, wire)
     codes = word_codes(table.words, len(table.sizes))
     pairs = zip(sources.tolist(), targets.tolist(), strict=True)
     everything = np.arange(len(table.words))

@@ -69,9 +69,9 @@ def make_plan(
     """
     tables = Tables(costs)
 
-    def build(held: Held | None) -> BoxingGraph:
+    def build(held: Held | None, offered: Sequence[Words] = ()) -> BoxingGraph:
         graph = build_graph(traced, mesh, costs, boundary, conditions.reduce_dtype, held)
-        return connect(graph, tables)
+        return connect(graph, tables, offered)
 
     if saved is not None:
         boxing, solution = _reuse(saved, traced, mesh, build)
@@ -145,7 +145,7 @@ def _replicated(boxing: BoxingGraph) -> list[int]:
 
 
 def _reuse(
-    saved: Plan, traced: Traced, mesh: Mesh, build: Callable[[Held | None], BoxingGraph]
+    saved: Plan, traced: Traced, mesh: Mesh, build: Callable[..., BoxingGraph]
 ) -> tuple[BoxingGraph, Solution]:
     sizes = dict(zip(mesh.axes, mesh.sizes, strict=True))
     if saved.fingerprint != traced.fingerprint:
@@ -153,9 +153,10 @@ def _reuse(
     if tuple(saved.mesh_sizes.items()) != tuple(sizes.items()):
         raise _misfit(saved, f"it was made for mesh {dict(saved.mesh_sizes)}, this is {sizes}")
     wanted = tuple(map(decode_label, saved.choices))
+    boxed = tuple(map(decode_label, saved.shared))
     all_axes = tuple(range(len(mesh.sizes)))
     try:
-        boxing = build(Held(all_axes, wanted))
+        boxing = build(Held(all_axes, wanted), boxed)
     except (IndexError, AttributeError) as error:
         raise _misfit(saved, "its choices are not those of this function") from error
     labels = [0] * len(boxing.problem.costs)
@@ -163,12 +164,11 @@ def _reuse(
         if label not in node.domain.labels:
             raise _misfit(saved, f"pins or options forbid what it chose for {node.name}")
         labels[place] = node.domain.labels.index(label)
-    by_value = zip(boxing.hubs.values(), saved.shared, strict=False)
-    for hub, words in by_value:
-        boxed = decode_label(words)
-        labels[hub.node] = next(k for k, pair in enumerate(hub.pairs) if pair[1] == boxed)
+    for hub, words in zip(boxing.hubs.values(), boxed, strict=False):
+        labels[hub.node] = next((k for k, pair in enumerate(hub.pairs) if pair[1] == words), 0)
     energy = boxing.problem.energy(labels)
-    if len(wanted) != len(boxing.graph.nodes) or not np.isfinite(energy):
+    counts = len(boxing.graph.nodes), len(boxing.hubs)
+    if counts != (len(wanted), len(boxed)) or not np.isfinite(energy):
         raise _misfit(saved, "its choices are not those of this function")
     # What was proven at other prices, such as those of another machine, says nothing at these.
     bound = saved.lower_bound if energy == saved.cost else 0.0

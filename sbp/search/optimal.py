@@ -23,8 +23,8 @@ PATIENCE = 8
 """Rounds that must close a twentieth of the gap together, for the search to go on."""
 POLISH_EVERY = 20
 """Sweeps between two attempts to polish."""
-NEAR = 0.1
-"""Relative gap that is worth a first attempt at once."""
+NEAR = 0.5
+"""Relative gap up to which polishing pays: far from the bound, sweeps find better labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,7 @@ def _pass_and_polish(
         sweeps += found.num_sweeps
         best, energy = found.labels, found.energy
         gap = (energy - passing.bound) / abs(energy) if energy else 0.0
-        due = (gap <= NEAR and math.isinf(polished)) or sweeps % POLISH_EVERY == 0
-        if gap > target_gap and due:
+        if target_gap < gap <= NEAR and sweeps % POLISH_EVERY == 0:
             # The latest labels are a new start where the best ones have been polished already.
             start = best if energy < polished else passing.decoded
             tried = polish(finite, start, aspects, max_rounds=2)

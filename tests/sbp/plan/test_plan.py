@@ -12,6 +12,7 @@ from jax.sharding import AbstractMesh, NamedSharding
 import flowjax
 import sbp
 from sbp.plan.explain import format_seconds, table
+from scripts.parity_cases import Case, find_model, make_step
 from tests.one_device import MESH, assert_same, whole
 
 X, W1, W2 = whole(16, 8), whole(8, 32, seed=1), whole(32, 8, seed=2)
@@ -228,3 +229,13 @@ def test_times_are_readable(seconds, text):
 
 def test_tables_are_set_in_line():
     assert table(("a", "bb"), [("xxx", "y"), ("z", "")]) == "a    bb\nxxx  y\nz"
+
+
+@pytest.mark.parametrize("style", ["free", "megatron"])
+def test_a_plan_is_run_as_it_is_where_a_value_is_boxed_to_what_no_reader_wants(style):
+    # Here some values are shared in words on the way to those of their readers.
+    case = Case("mlp", (2, 4), style, "manual")
+    arguments = find_model("mlp").arguments
+    plan = make_step(case).plan(*arguments)
+    again = make_step(case, plan).plan(*arguments)
+    assert again == plan
