@@ -17,6 +17,7 @@ from jax._src import mesh as _mesh
 from jax._src import source_info_util, traceback_util
 from jax.core import Tracer
 from jax.extend.core import Literal, Primitive
+from jax.extend.core import jaxpr_as_fun as jaxpr_as_fun
 from jax.extend.random import threefry_2x32 as threefry_2x32
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe

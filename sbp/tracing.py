@@ -229,6 +229,8 @@ class _Reader:
             return self._inline(eqn, inputs, source)
         if name == "custom_linear_solve":
             return self._inline_solve(eqn, inputs, source)
+        if name == "while" and eqn.params["cond_jaxpr"].out_avals[0].shape:
+            return self._inline_closed(_of_one_predicate(eqn), inputs, source)
         if name == "device_put" and all(place is None for place in eqn.params["devices"]):
             return inputs
         outputs = tuple(Value(array_type(var.aval)) for var in eqn.outvars)
@@ -270,12 +272,7 @@ class _Reader:
             self.equations.append(Equation("barrier", values, held, {}, source))
             renamed = dict(zip(values, held, strict=True))
             inputs = tuple(renamed[x] if isinstance(x, Value) else x for x in inputs)
-        env: dict[Any, Atom] = dict(zip(jaxpr.invars, inputs, strict=True))
-        env.update(self.close_over(jaxpr.constvars, consts))
-        outer, self.source = self.source, source
-        results = self.read_equations(jaxpr, env)
-        self.source = outer
-        return results
+        return self._read_inside(jaxpr, consts, inputs, source)
 
     def _inline_solve(self, eqn: Any, inputs: tuple[Atom, ...], source: str) -> Sequence[Atom]:
         """The solver of a linear solve; the rest of the equation serves its derivatives."""
@@ -283,9 +280,17 @@ class _Reader:
         start = lengths.matvec + lengths.vecmat
         consts = inputs[start : start + lengths.solve]
         right_hand_side = inputs[start + lengths.solve + lengths.transpose_solve :]
-        jaxpr, closed_over = _compat.open_jaxpr(jaxprs.solve)
-        env: dict[Any, Atom] = dict(zip(jaxpr.invars, (*consts, *right_hand_side), strict=True))
-        env.update(self.close_over(jaxpr.constvars, closed_over))
+        return self._inline_closed(jaxprs.solve, (*consts, *right_hand_side), source)
+
+    def _inline_closed(self, closed: Any, inputs: Sequence[Atom], source: str) -> Sequence[Atom]:
+        jaxpr, consts = _compat.open_jaxpr(closed)
+        return self._read_inside(jaxpr, consts, inputs, source)
+
+    def _read_inside(
+        self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Atom], source: str
+    ) -> Sequence[Atom]:
+        env: dict[Any, Atom] = dict(zip(jaxpr.invars, inputs, strict=True))
+        env.update(self.close_over(jaxpr.constvars, consts))
         outer, self.source = self.source, source
         results = self.read_equations(jaxpr, env)
         self.source = outer
@@ -309,6 +314,31 @@ class _Reader:
         env.update(self.close_over(jaxpr.constvars, consts))
         outputs = inner.read_equations(jaxpr, env)
         return Block(inputs, outputs, tuple(inner.equations))
+
+
+def _of_one_predicate(eqn: Any) -> Any:
+    """A vmapped while loop, whose predicate is an array, as a loop with one predicate.
+
+    It runs while any of its elements goes on, and keeps what those have that do not.
+    """
+    num_cond, num_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+    goes_on = _compat.jaxpr_as_fun(eqn.params["cond_jaxpr"])
+    body = _compat.jaxpr_as_fun(eqn.params["body_jaxpr"])
+
+    def loop(*operands: Any) -> Any:
+        cond_consts, body_consts = operands[:num_cond], operands[num_cond : num_cond + num_body]
+
+        def step(carry: Sequence[Any]) -> list[Any]:
+            (active,) = goes_on(*cond_consts, *carry)
+            return [
+                jax.lax.select(jax.lax.broadcast_in_dim(active, x.shape, range(active.ndim)), x, y)
+                for x, y in zip(body(*body_consts, *carry), carry, strict=True)
+            ]
+
+        start = list(operands[num_cond + num_body :])
+        return jax.lax.while_loop(lambda c: goes_on(*cond_consts, *c)[0].any(), step, start)
+
+    return jax.make_jaxpr(loop)(*(var.aval for var in eqn.invars))
 
 
 def _params(eqn: Any) -> Mapping[str, Any]:

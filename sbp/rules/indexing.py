@@ -238,13 +238,15 @@ def _scatter_extremum(call: Call, word: Partial) -> Iterator[Signature]:
 
 
 def scatter(call: Call) -> Iterator[Signature]:
-    """Signatures of scatter, which overwrites.
+    """Signatures of scatter, which overwrites, or applies the user's function to what is there.
 
     - the splits of scatter-add, but of the updates: a device does not know what others overwrite
     - `P, B, P -> P`, and of P.max and P.min, where no index occurs twice: each device might
-      choose another of two updates
+      choose another of two updates; not with a function, of which nothing is known
     """
     yield from split_signatures(scatter_factors(call))
+    if call.params.get("update_jaxpr") is not None:
+        return
     indices = call.inputs[1]
     single = indices.size == (indices.shape[-1] if indices.ndim else 1)
     if call.params["unique_indices"] or single:
@@ -259,6 +261,8 @@ def _runs_scatter(operation: Callable[..., Any]) -> Callable[..., Sequence[Any]]
         params, logical = run.local.params, run.call.inputs[0]
         numbers, words = params["dimension_numbers"], run.signature.inputs[0]
         names = ["dimension_numbers", "indices_are_sorted", "unique_indices", "mode"]
+        if operation is _overwrite:
+            names += ["update_jaxpr", "update_consts"]
         options = {name: params[name] for name in names}
         map_ = numbers.scatter_dims_to_operand_dims
         split = [
@@ -285,6 +289,10 @@ def _runs_scatter(operation: Callable[..., Any]) -> Callable[..., Sequence[Any]]
         return [operation(operand, shifted, updates, **options)]
 
     return run
+
+
+def _overwrite(operand: Any, indices: Any, updates: Any, **params: Any) -> Any:
+    return lax.scatter_p.bind(operand, indices, updates, **params)
 
 
 def _window_sizes(call: Call) -> list[int]:
@@ -337,7 +345,7 @@ def dynamic_update_slice(call: Call) -> Iterator[Signature]:
 
 RULES: dict[str, Rule] = {
     "gather": Rule(gather, localize=gather_local, run=run_gather, flops=no_flops),
-    "scatter": Rule(scatter, run=_runs_scatter(lax.scatter), flops=no_flops),
+    "scatter": Rule(scatter, run=_runs_scatter(_overwrite), flops=no_flops),
     "scatter-add": Rule(scatter_add, run=_runs_scatter(lax.scatter_add), flops=num_update_elements),
     "scatter-sub": Rule(scatter_add, run=_runs_scatter(lax.scatter_sub), flops=num_update_elements),
     "scatter-mul": Rule(scatter_mul, run=_runs_scatter(lax.scatter_mul), flops=num_update_elements),

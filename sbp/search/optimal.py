@@ -12,13 +12,19 @@ from numpy.typing import NDArray
 
 from sbp.problem import Memo, Nearest, Problem, consistent_labels
 from sbp.search.elimination import eliminate, elimination_order, solve_exactly
+from sbp.search.folding import fold
 from sbp.search.greedy import solve_greedily
 from sbp.search.message_passing import MessagePassing
 from sbp.search.polishing import Aspects, polish
 
 EXACT_TABLE = 2e6
+MOST_SWEEPS = 300
+MOST_WORK = 200_000
+"""Most sweeps times nodes: what a network of many unrolled layers may take, about half a minute."""
 ROUND = 5
 """Sweeps after which progress is looked at."""
+FOLDED = 0.7
+"""Share of nodes that may be left for a first search among foldings to pay."""
 PATIENCE = 8
 """Rounds that must close a twentieth of the gap together, for the search to go on."""
 POLISH_EVERY = 20
@@ -43,14 +49,19 @@ class Solution:
     bound: float
     method: str
 
+    @property
+    def gap(self) -> float:
+        """How far the cost may be above the least, relative to it."""
+        return (self.energy - self.bound) / abs(self.energy) if self.energy else 0.0
+
 
 def solve_optimally(
     problem: Problem,
     aspects: Aspects,
     incumbents: Sequence[Sequence[int]] = (),
     *,
-    target_gap: float = 5e-4,
-    max_sweeps: int = 300,
+    target_gap: float = 2e-3,
+    max_sweeps: int | None = None,
 ) -> Solution | None:
     """Finds the cheapest labelling, with proof as far as the sweeps go.
 
@@ -59,7 +70,7 @@ def solve_optimally(
         aspects: Each label's part on each mesh axis, for axis-wise moves.
         incumbents: Labellings known beforehand, best tried first.
         target_gap: Relative gap at which to stop.
-        max_sweeps: Most sweeps of message passing.
+        max_sweeps: Most sweeps of message passing; fewer for a larger problem if None.
 
     Returns:
         None where every labelling is forbidden.
@@ -81,9 +92,19 @@ def solve_optimally(
     if math.isinf(thin.constant) or not all(np.isfinite(table).any() for table in tables):
         return None
     positions = [_narrow(labels, kept) for labels in incumbents]
+    method = f"elimination to {len(thin.stayed)} nodes"
+    folding = fold(small)
+    if len(folding.members) <= FOLDED * len(folding.classes):
+        parts = [aspects[node][kept[node]] for node in folding.members]
+        folded = solve_optimally(folding.problem, parts, target_gap=target_gap)
+        if folded is not None:
+            positions.append(folding.unfold(folded.labels))
+            method = f"gap {folded.gap:.2%} if equal layers are treated equally; {method}"
     starts = [[labels[n] for n in thin.stayed] for labels in positions if labels is not None]
     starts.append(solve_greedily(thin.rest))
     parts = [aspects[n][kept[n]] for n in thin.stayed]
+    if max_sweeps is None:
+        max_sweeps = min(MOST_SWEEPS, MOST_WORK // (1 + len(thin.stayed)))
     found = _pass_and_polish(thin.rest, parts, starts, target_gap, max_sweeps)
     if found is None:
         return None
@@ -92,7 +113,7 @@ def solve_optimally(
         _widen(thin.complete(labels), kept),
         energy + thin.constant,
         bound + thin.constant,
-        f"elimination to {len(thin.stayed)} nodes, {sweeps} sweeps, polishing",
+        f"{method}, {sweeps} sweeps, polishing",
     )
 
 
@@ -122,7 +143,8 @@ def _pass_and_polish(
         sweeps += found.num_sweeps
         best, energy = found.labels, found.energy
         gap = (energy - passing.bound) / abs(energy) if energy else 0.0
-        if target_gap < gap <= NEAR and sweeps % POLISH_EVERY == 0:
+        rising = passing.bound - past[-1][1] > (energy - passing.bound) / 4
+        if target_gap < gap <= NEAR and sweeps % POLISH_EVERY == 0 and not rising:
             # The latest labels are a new start where the best ones have been polished already.
             start = best if energy < polished else passing.decoded
             tried = polish(finite, start, aspects, max_rounds=2)

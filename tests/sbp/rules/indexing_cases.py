@@ -2,10 +2,12 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from sbp._compat import open_jaxpr
 from tests.oracle import Case
 from tests.values import bools, complexes, floats, ints, whole_floats
 
@@ -91,6 +93,10 @@ SCATTERS = {
 }  # fmt: skip
 
 
+# What is applied takes an element and an update that it does not use.
+SINE = open_jaxpr(jax.make_jaxpr(lambda x, _: lax.sin(x))(0.0, 0.0))[0]
+
+
 def put_rows(operation, mode, **options):
     """Rows of a table combined with updates by number."""
     return functools.partial(operation, dimension_numbers=SCATTER_ROWS, mode=mode, **options)
@@ -144,6 +150,13 @@ def overwrite_cases():
     fn = put_rows(lax.scatter, "fill")
     yield Case("scatter", fn, (floats(8, 2), distinct(4, 1), floats(4, 2)), label="duplicates")
     yield Case("scatter", fn, (bools(8, 2), wild(1, 1), bools(1, 2)), label="single bool")
+    for mode in ("fill", "clip"):
+        applied = put_rows(
+            lax.scatter_p.bind, lax.GatherScatterMode.from_any(mode), update_jaxpr=SINE,
+            update_consts=(), indices_are_sorted=False, unique_indices=True,
+        )  # fmt: skip
+        inputs = (floats(8, 2), distinct(4, 1), floats(4, 2))
+        yield Case("scatter", applied, inputs, label=f"function {mode}")
     clip = put_rows(lax.scatter, "clip")
     yield Case("scatter", clip, (floats(8, 2), wild(1, 1), floats(1, 2)), label="single clip")
 

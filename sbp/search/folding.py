@@ -1,0 +1,70 @@
+"""Equal parts of a problem, such as the layers of a deep network, folded onto each other.
+
+Comes in: a `Problem` whose equal tables are the same objects. Goes out: a smaller problem in which
+all nodes that look alike make one choice, and the way back. What it finds is a labelling of the
+whole; its bound is of labellings that treat equal nodes equally, not of all.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sbp.problem import Costs, Problem
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Folding:
+    """A problem and what of it is equal.
+
+    Attributes:
+        problem: The folded problem: a node a class, costs summed over its members.
+        classes: The class of each node of the whole.
+        members: One node of each class.
+    """
+
+    problem: Problem
+    classes: tuple[int, ...]
+    members: tuple[int, ...]
+
+    def unfold(self, labels: Sequence[int]) -> list[int]:
+        """The labels of the whole."""
+        return [labels[number] for number in self.classes]
+
+
+def fold(problem: Problem) -> Folding:
+    """Folds nodes that have the same costs and the same matrices to the same kinds of nodes."""
+    classes = _alike(problem)
+    members = dict(zip(reversed(classes), reversed(range(len(classes))), strict=True))
+    counts = np.bincount(classes, minlength=len(members)).tolist()
+    costs = [problem.costs[members[k]] * counts[k] for k in range(len(members))]
+    edges: dict[tuple[int, int], Costs] = {}
+    for (u, v), matrix in problem.edges.items():
+        a, b = classes[u], classes[v]
+        if a == b:
+            costs[a] = costs[a] + np.diagonal(matrix)
+        elif a < b:
+            edges[a, b] = edges[a, b] + matrix if (a, b) in edges else matrix
+        else:
+            edges[b, a] = edges[b, a] + matrix.T if (b, a) in edges else matrix.T
+    return Folding(
+        Problem(tuple(costs), edges),
+        tuple(classes),
+        tuple(members[k] for k in range(len(members))),
+    )
+
+
+def _alike(problem: Problem) -> list[int]:
+    """A number for each node, the same for nodes that look alike, in order of first appearance."""
+    kinds = _numbered([id(cost) for cost in problem.costs])
+    around: list[set[Hashable]] = [set() for _ in kinds]
+    for (u, v), matrix in problem.edges.items():
+        around[u].add((id(matrix), 0, kinds[v]))
+        around[v].add((id(matrix), 1, kinds[u]))
+    return _numbered([(kind, frozenset(near)) for kind, near in zip(kinds, around, strict=True)])
+
+
+def _numbered(keys: Sequence[Any]) -> list[int]:
+    numbers: dict[Any, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
