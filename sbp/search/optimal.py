@@ -1,8 +1,10 @@
 """The search: exact where the problem is small or thin, message passing with polishing where not.
 
 Comes in: a `Problem` and first labellings. Goes out: a `Solution` with a bound no choice can beat.
+Ctrl-C ends it early once it knows a labelling: the best so far comes out, with its bound.
 """
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +17,11 @@ from sbp.search.elimination import eliminate, elimination_order, solve_exactly
 from sbp.search.greedy import solve_greedily
 from sbp.search.message_passing import MessagePassing
 from sbp.search.polishing import Aspects, polish
+
+_LOG = logging.getLogger("sbp")
+
+INTERRUPTED = "interrupted"
+"""What the method of a solution says where the user ended the search."""
 
 EXACT_TABLE = 2e6
 ROUND = 5
@@ -84,7 +91,7 @@ def solve_optimally(
     starts = [[labels[n] for n in thin.stayed] for labels in positions if labels is not None]
     starts.append(solve_greedily(thin.rest))
     parts = [aspects[n][kept[n]] for n in thin.stayed]
-    found = _pass_and_polish(thin.rest, parts, starts, target_gap, max_sweeps)
+    found = _pass_and_polish(thin.rest, parts, starts, target_gap, max_sweeps, thin.constant)
     if found is None:
         return None
     labels, energy, bound, sweeps = found
@@ -92,7 +99,7 @@ def solve_optimally(
         _widen(thin.complete(labels), kept),
         energy + thin.constant,
         bound + thin.constant,
-        f"elimination to {len(thin.stayed)} nodes, {sweeps} sweeps, polishing",
+        f"elimination to {len(thin.stayed)} nodes, {sweeps}, polishing",
     )
 
 
@@ -102,7 +109,9 @@ def _pass_and_polish(
     starts: Sequence[Sequence[int]],
     target_gap: float,
     max_sweeps: int,
-) -> tuple[Sequence[int], float, float, int] | None:
+    constant: float,
+) -> tuple[Sequence[int], float, float, str] | None:
+    """Labels, energy, bound, and the sweeps in words; progress is told with `constant` added."""
     best = min(starts, key=problem.energy)
     energy = problem.energy(best)
     least = sum(float(cost.min()) for cost in problem.costs)
@@ -117,28 +126,42 @@ def _pass_and_polish(
     passing = MessagePassing(finite)
     sweeps, polished = 0, math.inf
     past = [(math.inf, -math.inf)] * PATIENCE
-    while sweeps < max_sweeps:
-        found = passing.run(best, num_sweeps=ROUND, target_gap=target_gap)
-        sweeps += found.num_sweeps
-        best, energy = found.labels, found.energy
-        gap = (energy - passing.bound) / abs(energy) if energy else 0.0
-        due = (gap <= NEAR and math.isinf(polished)) or sweeps % POLISH_EVERY == 0
-        if gap > target_gap and due:
-            # The latest labels are a new start where the best ones have been polished already.
-            start = best if energy < polished else passing.decoded
-            tried = polish(finite, start, aspects, max_rounds=2)
-            if finite.energy(tried) < energy:
-                best, energy = tried, finite.energy(tried)
-            polished = energy
-        past.append((energy, passing.bound))
-        closed = past[-PATIENCE - 1][0] - energy + passing.bound - past[-PATIENCE - 1][1]
-        left = energy - passing.bound
-        if left <= target_gap * abs(energy) or closed <= left / 20:
-            break
+    ending = ""
+    try:
+        while sweeps < max_sweeps:
+            found = passing.run(best, num_sweeps=ROUND, target_gap=target_gap)
+            sweeps += found.num_sweeps
+            best, energy = found.labels, found.energy
+            gap = (energy - passing.bound) / abs(energy) if energy else 0.0
+            due = (gap <= NEAR and math.isinf(polished)) or sweeps % POLISH_EVERY == 0
+            if gap > target_gap and due:
+                # The latest labels are a new start where the best ones have been polished already.
+                start = best if energy < polished else passing.decoded
+                tried = polish(finite, start, aspects, max_rounds=2)
+                if finite.energy(tried) < energy:
+                    best, energy = tried, finite.energy(tried)
+                polished = energy
+            past.append((energy, passing.bound))
+            _tell(sweeps, energy + constant, passing.bound + constant)
+            closed = past[-PATIENCE - 1][0] - energy + passing.bound - past[-PATIENCE - 1][1]
+            left = energy - passing.bound
+            if left <= target_gap * abs(energy) or closed <= left / 20:
+                break
+    except KeyboardInterrupt:
+        if math.isinf(problem.energy(best)):
+            raise
+        ending = f" ({INTERRUPTED})"
     energy = problem.energy(best)
     if math.isinf(energy):
         return None
-    return best, energy, min(passing.bound, energy), sweeps
+    bound = max(passing.bound, least)  # interrupted before the first sweep, there is no other
+    return best, energy, min(bound, energy), f"{sweeps} sweeps{ending}"
+
+
+def _tell(sweeps: int, cost: float, bound: float) -> None:
+    gap = (cost - bound) / abs(cost) if cost else 0.0
+    progress = {"cost": cost, "gap": gap}
+    _LOG.info("%d sweeps, cost %.6g, gap %.2f%%", sweeps, cost, 100 * gap, extra=progress)
 
 
 def _largest_finite(table: NDArray[np.float64]) -> float:
