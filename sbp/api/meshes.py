@@ -113,9 +113,11 @@ def suggest_mesh(
     def plan_on(mesh: AbstractMesh) -> Plan:
         return parallelize(fn, mesh=mesh, hardware=machine, **options).plan(*args)
 
-    plans, skipped = _plan_each(list(_meshes(devices, machine, max_axes, axes)), plan_on)
+    plans, skipped, errors = _plan_each(list(_meshes(devices, machine, max_axes, axes)), plan_on)
     if not plans:
-        raise _no_mesh(fn, devices, skipped)
+        if len({error.what for error in errors}) == 1:
+            raise errors[0]
+        raise _no_mesh(fn, devices, skipped, axes)
     ranked = tuple(sorted(plans, key=lambda plan: (plan.cost, len(plan.mesh_sizes))))
     links = tuple(machine.axis_places(tuple(plan.mesh_sizes.values())) for plan in ranked)
     name = function_name(fn)
@@ -124,10 +126,11 @@ def suggest_mesh(
 
 def _plan_each(
     meshes: Sequence[AbstractMesh], plan_on: Callable[[AbstractMesh], Plan]
-) -> tuple[list[Plan], list[tuple[str, str]]]:
-    """Plans, and the meshes that have none with the reason; all until the user interrupts."""
+) -> tuple[list[Plan], list[tuple[str, str]], list[SbpError]]:
+    """Plans, the meshes that have none with the reason, errors; all until the user interrupts."""
     plans: list[Plan] = []
     skipped: list[tuple[str, str]] = []
+    errors: list[SbpError] = []
     interrupted = False
     for number, mesh in enumerate(meshes, start=1):
         name = _text(mesh.shape)
@@ -139,13 +142,14 @@ def _plan_each(
             plans.append(plan_on(mesh))
             interrupted = INTERRUPTED in plans[-1].method
         except SbpError as error:
+            errors.append(error)
             skipped.append((name, error.what))
         except KeyboardInterrupt:
             if not plans:
                 raise
             interrupted = True
             skipped.append((name, INTERRUPTED))
-    return plans, skipped
+    return plans, skipped, errors
 
 
 def _meshes(
@@ -214,7 +218,10 @@ def _check(devices: Any, max_axes: Any, axes: Any, options: dict[str, Any]) -> N
             )
 
 
-def _no_mesh(fn: Callable[..., Any], devices: int, skipped: Sequence[tuple[str, str]]) -> PlanError:
+def _no_mesh(
+    fn: Callable[..., Any], devices: int, skipped: Sequence[tuple[str, str]],
+    axes: Sequence[str] | None,
+) -> PlanError:  # fmt: skip
     meshes: dict[str, list[str]] = {}
     for mesh, why in skipped:
         meshes.setdefault(why, []).append(mesh)
@@ -222,6 +229,9 @@ def _no_mesh(fn: Callable[..., Any], devices: int, skipped: Sequence[tuple[str, 
     return PlanError(
         f"{function_name(fn)} has a plan on no mesh of {devices} devices",
         why="\n".join(reasons),
-        how=["axes=('dp', 'tp') where words or pins name those axes", "fewer pins",
-             "another number of devices"],
-    )  # fmt: skip
+        how=[
+            *["axes=('dp', 'tp') where words or pins name those axes"] * (axes is None),
+            "looser options or fewer pins",
+            "another number of devices",
+        ],
+    )
