@@ -65,7 +65,9 @@ def make_parser(plan: Command, audit: Command) -> argparse.ArgumentParser:
     planner.add_argument("target", metavar="MODULE:FUNCTION", help="import path")
     _add_mesh(planner)
     _add_function(planner)
-    planner.add_argument("--max-bytes", metavar="SIZE", help="most bytes a device may send a call")
+    planner.add_argument(
+        "--max-bytes", metavar="SIZE", type=_size, help="most bytes a device may send a call"
+    )
     output = planner.add_argument_group("output")
     output.add_argument("--top", type=int, metavar="N", help="print the N dearest lines only")
     output.add_argument(
@@ -81,7 +83,9 @@ def make_parser(plan: Command, audit: Command) -> argparse.ArgumentParser:
     )  # fmt: skip
     auditor.add_argument("target", metavar="FILE|MODULE:FUNCTION", help="HLO text, or import path")
     auditor.add_argument("--plan", metavar="FILE", help="hold the program against this plan (JSON)")
-    auditor.add_argument("--max-bytes", metavar="SIZE", help="the budget: bytes a device and call")
+    auditor.add_argument(
+        "--max-bytes", metavar="SIZE", type=_size, help="the budget: bytes a device and call"
+    )
     auditor.add_argument("--mesh", metavar="AXES", help="axes to name devices by: dp=2,tp=4")
     _add_function(auditor)
     auditor.set_defaults(run=audit)
@@ -124,9 +128,16 @@ def _add_function(parser: argparse.ArgumentParser) -> None:
         "--hardware", metavar="NAME|FILE",
         help=f"machine to price for, default h100: {', '.join(BY_NAME)} or a hardware file (.json)",
     )  # fmt: skip
-    conditions.add_argument("--memory-limit", metavar="SIZE", help="of a device, such as 80GiB")
+    conditions.add_argument(
+        "--memory-limit", metavar="SIZE", type=_size, help="of a device, such as 80GiB"
+    )
     conditions.add_argument("--objective", choices=("time", "bytes"), help="default: time")
     conditions.add_argument("--lowering", choices=("manual", "auto"), help="default: manual")
+
+
+def _size(text: str) -> int | str:
+    """A plain number counts bytes; text such as `80GiB` is for `sbp` to read."""
+    return int(text) if text.isdigit() else text
 
 
 def step_options(options: argparse.Namespace) -> dict[str, Any]:
