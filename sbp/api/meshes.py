@@ -59,9 +59,11 @@ class MeshRanking:
 
     def __str__(self) -> str:
         """One line a mesh."""
+        many = len(self.plans) > 1
         head = (
-            f"{self.name} on {self.num_devices} devices ({self.cluster}), "
-            f"objective {self.best.objective}: {len(self.plans)} meshes, cheapest first"
+            f"{self.name} on {self.num_devices} device{'s' * (self.num_devices > 1)} "
+            f"({self.cluster}), objective {self.best.objective}: "
+            + (f"{len(self.plans)} meshes, cheapest first" if many else "one mesh")
         )
         headings = ("mesh", "links", "time", "best possible", "gap", "sent", "memory")
         rows = [
@@ -137,8 +139,8 @@ def _plan_each(
         if interrupted:
             skipped.append((name, INTERRUPTED))
             continue
-        _LOG.info("mesh %s, %d of %d", name, number, len(meshes))
         try:
+            _LOG.info("mesh %s, %d of %d", name, number, len(meshes))
             plans.append(plan_on(mesh))
             interrupted = INTERRUPTED in plans[-1].method
         except SbpError as error:

@@ -6,12 +6,15 @@ is too large; it starts from B on all axes and re-plans every pair until none im
 """
 
 import itertools
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from sbp.cost_model import CostModel
 from sbp.graph import BoxingGraph, Held, contraction_flops, is_kernel
 from sbp.search import INTERRUPTED, Solution, solve_optimally
+
+_LOG = logging.getLogger("sbp")
 
 
 def plan_by_pairs(
@@ -41,6 +44,7 @@ def plan_by_pairs(
             if best is None:
                 raise
             interrupted = True
+            _LOG.warning("the search is interrupted: going on with the best plan so far")
             break
         if found is not None and (best is None or found.energy < best[1].energy):
             best, unimproved = (boxing, found), 0

@@ -151,6 +151,7 @@ def _pass_and_polish(
         if math.isinf(problem.energy(best)):
             raise
         ending = f" ({INTERRUPTED})"
+        _LOG.warning("the search is interrupted: going on with the best plan so far")
     energy = problem.energy(best)
     if math.isinf(energy):
         return None

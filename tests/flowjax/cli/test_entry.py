@@ -268,6 +268,15 @@ def test_ctrl_c_prints_the_best_plan_so_far_with_its_gap(capsys):
     assert re.search(r"^  proof   gap [\d.]+%: .* 5 sweeps \(interrupted\)", out, re.MULTILINE)
 
 
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_leaves_the_other_meshes_out(capsys):
+    code, out, _ = run(capsys, "plan", MLP, "--devices", "16", "--top", "1")
+    assert code == 0
+    # The first of the four is solved without a sweep.
+    assert out.splitlines()[0].endswith(": 2 meshes, cheapest first")
+    assert "no plan on x=4, y=4: interrupted\nno plan on x=8, y=2: interrupted\n" in out
+
+
 def test_ctrl_c_before_there_is_a_plan(capsys, monkeypatch):
     def interrupt(*args, **options):
         raise KeyboardInterrupt

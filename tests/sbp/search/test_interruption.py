@@ -43,12 +43,15 @@ def interrupt(monkeypatch, call):
 
 
 @pytest.mark.parametrize("call", [1, 2])
-def test_the_best_so_far_comes_out_with_a_bound_that_holds(monkeypatch, call):
+def test_the_best_so_far_comes_out_with_a_bound_that_holds(monkeypatch, caplog, call):
     problem = frustrated()
     interrupt(monkeypatch, call)
     found = solve_optimally(problem, random_aspects(problem, 1))
     assert found is not None
     assert f"{5 * (call - 1)} sweeps (interrupted)" in found.method
+    assert [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING] == [
+        "the search is interrupted: going on with the best plan so far"
+    ]
     assert math.isfinite(found.bound)
     assert found.bound <= least_energy(problem) <= found.energy == problem.energy(found.labels)
 
