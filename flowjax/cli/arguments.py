@@ -156,7 +156,7 @@ def step_options(options: argparse.Namespace) -> dict[str, Any]:
         "objective": options.objective,
         "lowering": options.lowering,
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in found.items() if value not in (None, ())}
 
 
 def parse_words(option: str, items: Sequence[str] | None) -> dict[str, str] | None:

@@ -159,8 +159,9 @@ def test_no_mesh_at_all():
 
 
 def test_what_is_wrong_on_every_mesh_is_said_once():
-    with pytest.raises(SbpError, match="objective='speed' is not an option"):
+    with pytest.raises(SbpError) as caught:
         sbp.suggest_mesh(mlp, *ARGUMENTS, devices=8, objective="speed")
+    assert str(caught.value).startswith("objective='speed' is not an option.\n")
 
 
 WRONG = {
