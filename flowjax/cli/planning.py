@@ -66,9 +66,3 @@ def _check(options: argparse.Namespace) -> None:
                 why="It says which meshes of --devices are searched.",
                 how=["--devices instead of --mesh", f"leave out {option}"],
             )
-    if options.axes is not None and options.max_axes is not None:
-        raise SbpError(
-            "--axes and --max-axes are both given",
-            why="A mesh has as many axes as --axes names; they may have size 1.",
-            how="leave out --max-axes",
-        )

@@ -84,7 +84,7 @@ class MeshRanking:
 
 def suggest_mesh(
     fn: Callable[..., Any], *args: Any, devices: int,
-    cluster: Cluster | str | os.PathLike[str] | None = None, max_axes: int = 2,
+    cluster: Cluster | str | os.PathLike[str] | None = None, max_axes: int | None = None,
     axes: Sequence[str] | None = None, **options: Any,
 ) -> MeshRanking:  # fmt: skip
     """Plans a function on every arrangement of some devices into a mesh, and ranks the plans.
@@ -98,7 +98,7 @@ def suggest_mesh(
         devices: How many devices there are.
         cluster: The cluster to price for, its name, or the path of a hardware file; H100 by
             default.
-        max_axes: Most axes of a mesh. Planning on three takes much longer than on two.
+        max_axes: Most axes of a mesh, 2 by default. Planning on three takes much longer.
         axes: Names of the axes, outermost first, where words in `options` or pins in `fn` name
             them. Then which axis has which size counts, and an axis may have size 1.
         **options: Of `parallelize`: `in_sbp`, `donate_argnums`, `memory_limit`, `objective` and so
@@ -115,7 +115,9 @@ def suggest_mesh(
     def plan_on(mesh: AbstractMesh) -> Plan:
         return parallelize(fn, mesh=mesh, hardware=machine, **options).plan(*args)
 
-    plans, skipped, errors = _plan_each(list(_meshes(devices, machine, max_axes, axes)), plan_on)
+    plans, skipped, errors = _plan_each(
+        list(_meshes(devices, machine, max_axes or 2, axes)), plan_on
+    )
     if not plans:
         if len({error.what for error in errors}) == 1:
             raise errors[0]
@@ -187,18 +189,24 @@ def _text(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{axis}={size}" for axis, size in sizes.items())
 
 
-def _check(devices: Any, max_axes: Any, axes: Any, options: dict[str, Any]) -> None:
+def _check(devices: Any, max_axes: Any, axes: Any, options: Mapping[str, Any]) -> None:
     if not isinstance(devices, int) or isinstance(devices, bool) or devices < 1:
         raise SbpError(
             f"devices={devices!r} is not a number of devices",
             why="It says how many devices there are to arrange.",
             how="devices=8",
         )
-    if max_axes not in range(1, len(AXIS_NAMES) + 1):
+    if max_axes is not None and max_axes not in range(1, len(AXIS_NAMES) + 1):
         raise SbpError(
             f"max_axes={max_axes!r} is not an option",
             why=f"A mesh of at most {len(AXIS_NAMES)} axes is searched.",
             how="max_axes=2 is the default",
+        )
+    if axes is not None and max_axes is not None:
+        raise SbpError(
+            "axes= and max_axes= are both given",
+            why="A mesh has as many axes as axes= names; they may have size 1.",
+            how="leave out max_axes=",
         )
     if axes is not None and (
         isinstance(axes, str)

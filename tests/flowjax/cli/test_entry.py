@@ -148,9 +148,9 @@ ERRORS = {
     ),
     "axes by name and number": (
         ["plan", MLP, "--devices", "2", "--axes", "dp", "--max-axes", "1"],
-        "flowjax: --axes and --max-axes are both given.\n"
-        "  A mesh has as many axes as --axes names; they may have size 1.\n"
-        "Fix: leave out --max-axes\n",
+        "flowjax: axes= and max_axes= are both given.\n"
+        "  A mesh has as many axes as axes= names; they may have size 1.\n"
+        "Fix: leave out max_axes=\n",
     ),
     "a file that cannot be written": (
         ["plan", MLP, "--mesh", "dp=2", "--json", "no/such/folder/plan.json"],

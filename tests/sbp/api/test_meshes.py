@@ -183,6 +183,12 @@ WRONG = {
         "  A mesh of at most 3 axes is searched.\n"
         "Fix: max_axes=2 is the default",
     ),
+    "axes and their number": (
+        {"devices": 8, "axes": ("dp", "tp"), "max_axes": 2},
+        "axes= and max_axes= are both given.\n"
+        "  A mesh has as many axes as axes= names; they may have size 1.\n"
+        "Fix: leave out max_axes=",
+    ),
     "one text for the axes": (
         {"devices": 8, "axes": "dp,tp"},
         "axes='dp,tp' are not names of axes.\n"
