@@ -9,11 +9,13 @@ C classes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 
 from flowjax.styles import Placement, style_words
+from models.training import State, Step, adamw_step
 
 Params = dict[str, jax.Array]
 
@@ -90,6 +92,22 @@ def words(style: str, axis_names: Sequence[str] = ("dp", "tp")) -> dict[str, str
         "linear": Placement(fsdp=0),
     }
     return style_words(style, axis_names, batch="batch.*", parameters=parameters)
+
+
+def example(
+    batch: int = 64, config: ConvNetConfig | None = None
+) -> tuple[Step, tuple[State, dict[str, jax.ShapeDtypeStruct]]]:
+    """A training step and the types of its arguments: `flowjax plan models.conv_net:example`.
+
+    Args:
+        batch: Number of images.
+        config: The network; its defaults if None.
+    """
+    config = config or ConvNetConfig()
+    step, state = adamw_step(loss, partial(init, config=config))
+    shape = (batch, config.side, config.side, config.channels[0])
+    images = jax.ShapeDtypeStruct(shape, jnp.float32)
+    return step, (state, {"images": images, "labels": jax.ShapeDtypeStruct((batch,), jnp.int32)})
 
 
 def _convolve(x: jax.Array, filters: jax.Array, bias: jax.Array) -> jax.Array:

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from flowjax.styles import Placement, style_words
+from models.training import State, Step, adamw_step
 
 Params = dict[str, Any]  # a leaf, or the dictionary of the blocks
 
@@ -172,6 +173,19 @@ def words(
     if not config.tied_embedding:
         parameters["unembedding"] = Placement(fsdp=1)
     return style_words(style, axis_names, batch="batch", parameters=parameters)
+
+
+def example(
+    batch: int = 16, config: GPTConfig = BENCHMARK
+) -> tuple[Step, tuple[State, jax.ShapeDtypeStruct]]:
+    """A training step and the types of its arguments: `flowjax plan models.gpt:example`.
+
+    Args:
+        batch: Number of sequences.
+        config: The model.
+    """
+    step, state = adamw_step(partial(loss, config=config), partial(init, config=config))
+    return step, (state, jax.ShapeDtypeStruct((batch, config.sequence + 1), jnp.int32))
 
 
 def _block(

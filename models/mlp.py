@@ -8,11 +8,13 @@ Letters in shapes: B batch, I inputs, F hidden, C classes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 
 from flowjax.styles import Placement, style_words
+from models.training import State, Step, adamw_step
 
 Params = dict[str, jax.Array]
 
@@ -81,3 +83,18 @@ def words(style: str, axis_names: Sequence[str] = ("dp", "tp")) -> dict[str, str
         "bdown": Placement(fsdp=0),
     }
     return style_words(style, axis_names, batch="batch.*", parameters=parameters)
+
+
+def example(
+    batch: int = 64, config: MLPConfig | None = None
+) -> tuple[Step, tuple[State, dict[str, jax.ShapeDtypeStruct]]]:
+    """A training step and the types of its arguments: `flowjax plan models.mlp:example`.
+
+    Args:
+        batch: Number of vectors.
+        config: The network; its defaults if None.
+    """
+    config = config or MLPConfig()
+    step, state = adamw_step(loss, partial(init, config=config))
+    inputs = jax.ShapeDtypeStruct((batch, config.inputs), jnp.float32)
+    return step, (state, {"inputs": inputs, "labels": jax.ShapeDtypeStruct((batch,), jnp.int32)})

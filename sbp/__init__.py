@@ -8,6 +8,7 @@ from sbp.algebra import B as B
 from sbp.algebra import NdSbp as NdSbp
 from sbp.algebra import P as P
 from sbp.algebra import Split as S
+from sbp.api import MeshRanking as MeshRanking
 from sbp.api import Step as Step
 from sbp.api import box as box
 from sbp.api import boxing_path as boxing_path
@@ -15,6 +16,7 @@ from sbp.api import parallelize as parallelize
 from sbp.api import pin as pin
 from sbp.api import show as show
 from sbp.api import signatures as signatures
+from sbp.api import suggest_mesh as suggest_mesh
 from sbp.api import verify_signature as verify_signature
 from sbp.api import words as words
 from sbp.collectives import audit as audit
@@ -29,8 +31,8 @@ from sbp.specs import named_sharding as named_sharding
 from sbp.specs import partition_spec as partition_spec
 
 __all__ = [
-    "B", "BoxingError", "Cluster", "NdSbp", "P", "Plan", "PlanError", "S", "SbpError",
-    "SignatureError", "Step", "audit", "box", "boxing_path", "from_partition_spec",
+    "B", "BoxingError", "Cluster", "MeshRanking", "NdSbp", "P", "Plan", "PlanError", "S",
+    "SbpError", "SignatureError", "Step", "audit", "box", "boxing_path", "from_partition_spec",
     "named_sharding", "parallelize", "partition_spec", "pin", "show", "signatures",
-    "verify_signature", "words",
+    "suggest_mesh", "verify_signature", "words",
 ]  # fmt: skip

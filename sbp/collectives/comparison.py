@@ -68,6 +68,7 @@ class Difference:
         planned_ops: Rows of the plan.
         compiled_ops: Operations in the program.
         note: What XLA did, if that is known.
+        sources: "file:line" of the operations in the program, as far as its text has them.
     """
 
     kind: str
@@ -78,9 +79,10 @@ class Difference:
     planned_ops: int
     compiled_ops: int
     note: str = ""
+    sources: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """One line."""
+        """One line, without the sources."""
         times = f" x {self.count}" if self.count != 1 else ""
         note = f" ({self.note})" if self.note else ""
         return (
@@ -100,10 +102,11 @@ class _Key:
 
 @dataclass(slots=True)
 class _Ledger:
-    """Bytes by dtype, and the number of rows they come from."""
+    """Bytes by dtype, the number of rows they come from, and where those stand."""
 
     nbytes: dict[str, float] = field(default_factory=dict)
     ops: int = 0
+    sources: dict[str, None] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
@@ -137,6 +140,8 @@ def compare(
     for row in compiled:
         key = _Key(row.kind, row.axes or (), place_name(row), row.count)
         _enter(program, key, row.dtype, row.nbytes)
+        if row.source or row.op_name:
+            program[key].sources[row.source or row.op_name] = None
     plan: dict[_Key, _Ledger] = {}
     for row in planned:
         axes = tuple(axis for axis, size in mesh_sizes.items() if size > 1 and axis in row.axes)
@@ -154,6 +159,11 @@ def place_name(row: Collective) -> str:
     return shown + ",..." * (len(row.groups) > 2)
 
 
+def short_source(source: str) -> str:
+    """A source line with the last folder of its path only."""
+    return "/".join(source.split("/")[-2:])
+
+
 def _enter(ledgers: dict[_Key, _Ledger], key: _Key, dtype: str, nbytes: float) -> None:
     ledger = ledgers.setdefault(key, _Ledger())
     ledger.nbytes[dtype] = ledger.nbytes.get(dtype, 0) + nbytes
@@ -169,8 +179,9 @@ def _sorted_differences(
         asked, done = plan.get(key, none), program.get(key, none)
         moved = _at_planned_size(done.nbytes, asked.nbytes)
         rows[key] = Difference(
-            key.kind, key.where, key.count, asked.total, moved, asked.ops, done.ops
-        )
+            key.kind, key.where, key.count, asked.total, moved, asked.ops, done.ops,
+            sources=tuple(done.sources),
+        )  # fmt: skip
     changes = {key: row.compiled_nbytes - row.planned_nbytes for key, row in rows.items()}
     surplus = {key: change for key, change in changes.items() if change > _TOLERANCE}
     deficit = {

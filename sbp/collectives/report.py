@@ -11,13 +11,19 @@ from typing import Protocol
 
 from jax.sharding import AbstractMesh, Mesh
 
-from sbp.collectives.comparison import Difference, PlannedCollective, compare, place_name
+from sbp.collectives.comparison import (
+    Difference,
+    PlannedCollective,
+    compare,
+    place_name,
+    short_source,
+)
 from sbp.collectives.hlo_text import parse_module
 from sbp.collectives.program import COLLECTIVE_KINDS, Collective, find_collectives
 from sbp.errors import SbpError
 
 _HEADINGS = ("collective", "over", "dtype", "ops", "bytes", "times", "bytes per call", "source")
-_LEFT = {"collective", "over", "dtype", "source"}
+_LEFT = {"plan", "collective", "over", "dtype", "source"}
 
 
 class CompiledProgram(Protocol):
@@ -63,12 +69,13 @@ class Audit:
     @property
     def total_nbytes(self) -> float:
         """Bytes the busiest device sends in one call, by the ring formulas."""
-        return sum(row.nbytes * row.count for row in self.collectives if row.charged)
+        return _charged_nbytes(self.collectives)
 
     def __str__(self) -> str:
-        """One line per kind, place, dtype and loop count; the verdict below."""
-        lines = [*_table(self.collectives), *_verdict(self)]
-        for title in ("unplanned", "missing", "merged"):
+        """One line per kind, place, dtype and loop count, unplanned first; the verdict below."""
+        lines = [*_table(self), *_verdict(self)]
+        lines += [f"  unplanned: {found}{_at(found.sources)}" for found in self.unplanned]
+        for title in ("missing", "merged"):
             lines += [f"  {title}: {difference}" for difference in getattr(self, title)]
         return "\n".join(lines)
 
@@ -115,41 +122,55 @@ def audit(
     return Audit(found, *compare(found, rows, plan.mesh_sizes), checked=True)
 
 
-def _table(collectives: Sequence[Collective]) -> list[str]:
-    """Equal collectives in one row, dearest first."""
+def _table(audited: Audit) -> list[str]:
+    """Equal collectives in one row: what is not planned first, then the dearest."""
     groups: dict[tuple[object, ...], list[Collective]] = {}
-    for row in collectives:
+    for row in audited.collectives:
         key = row.kind, place_name(row), row.dtype, row.count, row.count_known, row.charged
         groups.setdefault(key, []).append(row)
+    unplanned = {(found.kind, found.where, found.count) for found in audited.unplanned}
 
-    def total(rows: Sequence[Collective]) -> float:
-        return sum(row.nbytes * row.count for row in rows if row.charged)
+    def is_planned(rows: Sequence[Collective]) -> bool:
+        return (rows[0].kind, place_name(rows[0]), rows[0].count) not in unplanned
 
-    lines: list[tuple[str, ...]] = [_HEADINGS] if groups else []
-    for rows in sorted(groups.values(), key=total, reverse=True):
-        first = rows[0]
-        sources = dict.fromkeys(row.source or row.op_name for row in rows)
-        source = next(iter(sources))
-        lines.append(
-            (
-                first.kind,
-                place_name(first),
-                first.dtype,
-                str(len(rows)),
-                f"{sum(row.nbytes for row in rows):,.0f}",
-                str(first.count) + "?" * (not first.count_known),
-                f"{total(rows):,.0f}" if first.charged else "other branch",
-                "/".join(source.split("/")[-2:]) + ", ..." * (len(sources) > 1),
-            )
-        )
+    ranked = sorted(groups.values(), key=lambda rows: (is_planned(rows), -_charged_nbytes(rows)))
+    headings = ("plan",) * audited.checked + _HEADINGS
+    lines: list[tuple[str, ...]] = [headings] if groups else []
+    for rows in ranked:
+        status = "planned" if is_planned(rows) else "unplanned"
+        lines.append((status,) * audited.checked + _cells(rows))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(
             cell.ljust(width) if heading in _LEFT else cell.rjust(width)
-            for cell, width, heading in zip(line, widths, _HEADINGS, strict=True)
+            for cell, width, heading in zip(line, widths, headings, strict=True)
         ).rstrip()
         for line in lines
     ]
+
+
+def _at(sources: Sequence[str], most: int = 3) -> str:
+    shown = ", ".join(map(short_source, sources[:most])) + ", ..." * (len(sources) > most)
+    return f", at {shown}" if sources else ""
+
+
+def _charged_nbytes(rows: Sequence[Collective]) -> float:
+    return sum(row.nbytes * row.count for row in rows if row.charged)
+
+
+def _cells(rows: Sequence[Collective]) -> tuple[str, ...]:
+    first = rows[0]
+    sources = dict.fromkeys(row.source or row.op_name for row in rows)
+    return (
+        first.kind,
+        place_name(first),
+        first.dtype,
+        str(len(rows)),
+        f"{sum(row.nbytes for row in rows):,.0f}",
+        str(first.count) + "?" * (not first.count_known),
+        f"{_charged_nbytes(rows):,.0f}" if first.charged else "other branch",
+        short_source(next(iter(sources))) + ", ..." * (len(sources) > 1),
+    )
 
 
 def _verdict(audited: Audit) -> list[str]:

@@ -6,12 +6,15 @@ is too large; it starts from B on all axes and re-plans every pair until none im
 """
 
 import itertools
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from sbp.cost_model import CostModel
 from sbp.graph import BoxingGraph, Held, contraction_flops, is_kernel
-from sbp.search import Solution, solve_optimally
+from sbp.search import INTERRUPTED, Solution, solve_optimally
+
+_LOG = logging.getLogger("sbp")
 
 
 def plan_by_pairs(
@@ -31,23 +34,32 @@ def plan_by_pairs(
     pairs = list(itertools.combinations(axes, 2))
     best: tuple[BoxingGraph, Solution] | None = None
     labels: tuple[Any, ...] | None = None
-    unimproved = 0
+    unimproved, interrupted = 0, False
     for pair in itertools.cycle(pairs):
         others = tuple(axis for axis in range(len(costs.sizes)) if axis not in pair)
-        boxing = build(Held(others, labels))
-        found = solve_optimally(boxing.problem, boxing.aspects, target_gap=1e-3, max_sweeps=60)
+        try:
+            boxing = build(Held(others, labels))
+            found = solve_optimally(boxing.problem, boxing.aspects, target_gap=1e-3, max_sweeps=60)
+        except KeyboardInterrupt:
+            if best is None:
+                raise
+            interrupted = True
+            _LOG.warning("the search is interrupted: going on with the best plan so far")
+            break
         if found is not None and (best is None or found.energy < best[1].energy):
             best, unimproved = (boxing, found), 0
             labels = chosen_labels(boxing, found.labels)
         else:
             unimproved += 1
-        if unimproved >= len(pairs) - (best is not None):
+        interrupted = found is not None and INTERRUPTED in found.method
+        if interrupted or unimproved >= len(pairs) - (best is not None):
             break
     if best is None:
         return None
     boxing, found = best
     bound = min(found.energy, even_compute(boxing, costs))
-    return boxing, Solution(found.labels, found.energy, bound, "axes in pairs, others held")
+    method = "axes in pairs, others held" + f" ({INTERRUPTED})" * interrupted
+    return boxing, Solution(found.labels, found.energy, bound, method)
 
 
 def chosen_labels(boxing: BoxingGraph, labels: Sequence[int]) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ against the conditions.
 """
 
 import dataclasses
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -23,6 +24,8 @@ from sbp.plan.record import Plan
 from sbp.plan.rows import array_names, boxing_rows, equation_rows
 from sbp.search import Solution, solve_exhaustively, solve_greedily, solve_optimally
 from sbp.tracing import Block, Traced
+
+_LOG = logging.getLogger("sbp")
 
 Search = Literal["optimal", "greedy", "exhaustive"]
 
@@ -76,7 +79,9 @@ def make_plan(
     if saved is not None:
         boxing, solution = _reuse(saved, traced, mesh, build)
     else:
-        boxing, solution = _solve(build, conditions.search, costs, _num_equations(traced.block))
+        num_equations = _num_equations(traced.block)
+        _LOG.info("planning %s, %d equations", name, num_equations)
+        boxing, solution = _solve(build, conditions.search, costs, num_equations)
     assignment = Assignment(boxing, solution.labels)
     plan = _record(name, traced, assignment, solution, costs, boundary)
     _hold_to(plan, conditions, assignment, traced)

@@ -1,8 +1,10 @@
 """The search: exact where the problem is small or thin, message passing with polishing where not.
 
 Comes in: a `Problem` and first labellings. Goes out: a `Solution` with a bound no choice can beat.
+Ctrl-C ends it early once it knows a labelling: the best so far comes out, with its bound.
 """
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +18,11 @@ from sbp.search.folding import fold
 from sbp.search.greedy import solve_greedily
 from sbp.search.message_passing import MessagePassing
 from sbp.search.polishing import Aspects, polish
+
+_LOG = logging.getLogger("sbp")
+
+INTERRUPTED = "interrupted"
+"""What the method of a solution says where the user ended the search."""
 
 EXACT_TABLE = 2e6
 MOST_SWEEPS = 300
@@ -100,12 +107,14 @@ def solve_optimally(
         if folded is not None:
             positions.append(folding.unfold(folded.labels))
             method = f"gap {folded.gap:.2%} if equal layers are treated equally; {method}"
+            if INTERRUPTED in folded.method:
+                max_sweeps = ROUND
     starts = [[labels[n] for n in thin.stayed] for labels in positions if labels is not None]
     starts.append(solve_greedily(thin.rest))
     parts = [aspects[n][kept[n]] for n in thin.stayed]
     if max_sweeps is None:
         max_sweeps = min(MOST_SWEEPS, MOST_WORK // (1 + len(thin.stayed)))
-    found = _pass_and_polish(thin.rest, parts, starts, target_gap, max_sweeps)
+    found = _pass_and_polish(thin.rest, parts, starts, target_gap, max_sweeps, thin.constant)
     if found is None:
         return None
     labels, energy, bound, sweeps = found
@@ -113,7 +122,7 @@ def solve_optimally(
         _widen(thin.complete(labels), kept),
         energy + thin.constant,
         bound + thin.constant,
-        f"{method}, {sweeps} sweeps, polishing",
+        f"{method}, {sweeps}, polishing",
     )
 
 
@@ -123,7 +132,9 @@ def _pass_and_polish(
     starts: Sequence[Sequence[int]],
     target_gap: float,
     max_sweeps: int,
-) -> tuple[Sequence[int], float, float, int] | None:
+    constant: float,
+) -> tuple[Sequence[int], float, float, str] | None:
+    """Labels, energy, bound, and the sweeps in words; progress is told with `constant` added."""
     best = min(starts, key=problem.energy)
     energy = problem.energy(best)
     least = sum(float(cost.min()) for cost in problem.costs)
@@ -138,28 +149,43 @@ def _pass_and_polish(
     passing = MessagePassing(finite)
     sweeps, polished = 0, math.inf
     past = [(math.inf, -math.inf)] * PATIENCE
-    while sweeps < max_sweeps:
-        found = passing.run(best, num_sweeps=ROUND, target_gap=target_gap)
-        sweeps += found.num_sweeps
-        best, energy = found.labels, found.energy
-        gap = (energy - passing.bound) / abs(energy) if energy else 0.0
-        rising = passing.bound - past[-1][1] > (energy - passing.bound) / 4
-        if target_gap < gap <= NEAR and sweeps % POLISH_EVERY == 0 and not rising:
-            # The latest labels are a new start where the best ones have been polished already.
-            start = best if energy < polished else passing.decoded
-            tried = polish(finite, start, aspects, max_rounds=2)
-            if finite.energy(tried) < energy:
-                best, energy = tried, finite.energy(tried)
-            polished = energy
-        past.append((energy, passing.bound))
-        closed = past[-PATIENCE - 1][0] - energy + passing.bound - past[-PATIENCE - 1][1]
-        left = energy - passing.bound
-        if left <= target_gap * abs(energy) or closed <= left / 20:
-            break
+    ending = ""
+    try:
+        while sweeps < max_sweeps:
+            found = passing.run(best, num_sweeps=ROUND, target_gap=target_gap)
+            sweeps += found.num_sweeps
+            best, energy = found.labels, found.energy
+            gap = (energy - passing.bound) / abs(energy) if energy else 0.0
+            rising = passing.bound - past[-1][1] > (energy - passing.bound) / 4
+            if target_gap < gap <= NEAR and sweeps % POLISH_EVERY == 0 and not rising:
+                # The latest labels are a new start where the best have been polished already.
+                start = best if energy < polished else passing.decoded
+                tried = polish(finite, start, aspects, max_rounds=2)
+                if finite.energy(tried) < energy:
+                    best, energy = tried, finite.energy(tried)
+                polished = energy
+            past.append((energy, passing.bound))
+            _tell(sweeps, energy + constant, passing.bound + constant)
+            closed = past[-PATIENCE - 1][0] - energy + passing.bound - past[-PATIENCE - 1][1]
+            left = energy - passing.bound
+            if left <= target_gap * abs(energy) or closed <= left / 20:
+                break
+    except KeyboardInterrupt:
+        if math.isinf(problem.energy(best)):
+            raise
+        ending = f" ({INTERRUPTED})"
+        _LOG.warning("the search is interrupted: going on with the best plan so far")
     energy = problem.energy(best)
     if math.isinf(energy):
         return None
-    return best, energy, min(passing.bound, energy), sweeps
+    bound = max(passing.bound, least)  # interrupted before the first sweep, there is no other
+    return best, energy, min(bound, energy), f"{sweeps} sweeps{ending}"
+
+
+def _tell(sweeps: int, cost: float, bound: float) -> None:
+    gap = (cost - bound) / abs(cost) if cost else 0.0
+    progress = {"cost": cost, "gap": gap}
+    _LOG.info("%d sweeps, cost %.6g, gap %.2f%%", sweeps, cost, 100 * gap, extra=progress)
 
 
 def _largest_finite(table: NDArray[np.float64]) -> float:

@@ -432,14 +432,36 @@ def test_widened_bytes_stand_for_one_dtype_only():
 def test_the_printed_table():
     rows = [Boxing("all-reduce", ("a",), 64), Boxing("all-gather", ("b",), 1000, 12)]
     assert str(audit(FOLDED, FakePlan(rows, A_B))) == (
-        "collective  over  dtype    ops  bytes  times  bytes per call  source\n"
-        "all-reduce  a,b   float32    1    112      1             112  models/gpt.py:88\n"
+        "plan       collective  over  dtype    ops  bytes  times  bytes per call  source\n"
+        "unplanned  all-reduce  a,b   float32    1    112      1             112  "
+        "models/gpt.py:88\n"
         "1 collective, 112 bytes per device and call\n"
         "against the plan: 1 unplanned, 2 missing, 0 merged\n"
-        "  unplanned: all-reduce over a,b: planned 0 bytes in 0, compiled 112 in 1\n"
+        "  unplanned: all-reduce over a,b: planned 0 bytes in 0, compiled 112 in 1, "
+        "at models/gpt.py:88\n"
         "  missing: all-reduce over a: planned 64 bytes in 1, compiled 0 in 0\n"
         "  missing: all-gather over b x 12: planned 1,000 bytes in 1, compiled 0 in 0"
     )
+
+
+def test_what_is_not_planned_is_printed_first():
+    def both(x):
+        return lax.psum(x, "a"), lax.all_gather(x, "b", tiled=True)
+
+    program = compiled(both, (64, 16), mesh=device_mesh(A_B))
+    gather = Boxing("all-gather", ("b",), 3 * 4096)
+    rows = str(audited := audit(program, FakePlan([gather], A_B))).splitlines()
+    assert [row.split()[:3] for row in rows[1:3]] == [
+        ["unplanned", "all-reduce", "a"],
+        ["planned", "all-gather", "b"],
+    ]
+    assert sum(row.nbytes for row in audited.collectives if row.kind == "all-reduce") < 3 * 4096
+    (source,) = audited.unplanned[0].sources
+    line = both.__code__.co_firstlineno + 1
+    assert source.endswith(f"tests/sbp/test_collectives.py:{line}")
+    assert rows[-1].endswith(f", at sbp/test_collectives.py:{line}")
+    without_plan = str(audit(program, mesh=A_B)).splitlines()
+    assert [row.split()[0] for row in without_plan[1:3]] == ["all-gather", "all-reduce"]
 
 
 def test_groups_without_a_mesh_are_printed_as_devices():

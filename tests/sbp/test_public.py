@@ -6,10 +6,10 @@ import pkgutil
 import sbp
 
 NAMES = [
-    "B", "BoxingError", "Cluster", "NdSbp", "P", "Plan", "PlanError", "S", "SbpError",
-    "SignatureError", "Step", "audit", "box", "boxing_path", "from_partition_spec",
+    "B", "BoxingError", "Cluster", "MeshRanking", "NdSbp", "P", "Plan", "PlanError", "S",
+    "SbpError", "SignatureError", "Step", "audit", "box", "boxing_path", "from_partition_spec",
     "named_sharding", "parallelize", "partition_spec", "pin", "show", "signatures",
-    "verify_signature", "words",
+    "suggest_mesh", "verify_signature", "words",
 ]  # fmt: skip
 
 

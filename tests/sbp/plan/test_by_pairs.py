@@ -9,7 +9,7 @@ import pytest
 import flowjax
 import sbp
 from sbp.hardware import CPU
-from sbp.plan import planning
+from sbp.plan import by_pairs, planning
 from tests.one_device import assert_same, whole
 
 CUBE = flowjax.make_mesh("dp=2,tp=2,pp=2")
@@ -47,6 +47,43 @@ def test_pairs_of_axes_come_near_the_best_of_all(name, pins, monkeypatch):
         assert sbp.NdSbp.parse(text).items() <= words[path].items()
     if pins:
         assert_same(step(X, W), fn(X, W))
+
+
+@pytest.mark.parametrize("during", ["build_graph", "solve_optimally"])
+def test_ctrl_c_keeps_the_best_so_far(during, monkeypatch, caplog):
+    module = planning if during == "build_graph" else by_pairs
+    work, calls = getattr(module, during), []
+
+    def interrupted(*args, **options):
+        calls.append(args)
+        if len(calls) == stop:
+            raise KeyboardInterrupt
+        return work(*args, **options)
+
+    monkeypatch.setattr(module, during, interrupted)
+    stop = 2
+    plan, step = plan_of(layers, monkeypatch, 0)
+    assert plan.method == "axes in pairs, others held (interrupted)"
+    assert len(calls) == 2
+    assert "going on with the best plan so far" in caplog.text
+    assert_same(step(X, W), layers(X, W))
+    stop = len(calls) + 1
+    with pytest.raises(KeyboardInterrupt):
+        plan_of(layers, monkeypatch, 0)
+
+
+def test_an_interrupted_pair_is_the_last(monkeypatch):
+    solve, calls = by_pairs.solve_optimally, []
+
+    def interrupted(*args, **options):
+        calls.append(args)
+        found = solve(*args, **options)
+        return dataclasses.replace(found, method="5 sweeps (interrupted)")
+
+    monkeypatch.setattr(by_pairs, "solve_optimally", interrupted)
+    plan, _ = plan_of(layers, monkeypatch, 0)
+    assert plan.method == "axes in pairs, others held (interrupted)"
+    assert len(calls) == 1
 
 
 def test_the_bound_counts_the_floor_of_every_kernel(monkeypatch):

@@ -1,0 +1,99 @@
+"""`flowjax audit`: the collectives of a compiled program, against a plan and a budget of bytes.
+
+Comes in: parsed arguments. Goes out: text on stdout, an exit code that a pipeline can test.
+"""
+
+import argparse
+import contextlib
+import math
+import sys
+from pathlib import Path
+
+import jax
+
+import flowjax
+import sbp
+from flowjax.cli.arguments import step_options
+from flowjax.cli.planning import HARDWARE
+from flowjax.cli.progress import shown_progress
+from flowjax.cli.targets import load_target
+from sbp.api.options import parse_nbytes
+from sbp.collectives import Audit
+from sbp.errors import SbpError
+
+OF_FUNCTIONS = (
+    "args", "batch", "donate", "in_sbp", "out_sbp", "hardware", "memory_limit", "objective",
+    "lowering",
+)  # fmt: skip
+"""Options that say nothing of a program that is compiled already."""
+
+
+def run_audit(options: argparse.Namespace) -> int:
+    """Audits, prints; 1 if something is unplanned or the budget is exceeded, else 0.
+
+    Raises:
+        SbpError: An argument is wrong, or there is no plan.
+        OSError: A file cannot be read.
+    """
+    budget = parse_nbytes("--max-bytes", options.max_bytes)
+    plan = sbp.Plan.load(options.plan) if options.plan else None
+    if Path(options.target).is_file():
+        audited = _audit_text(options, plan)
+    else:
+        audited = _audit_function(options, plan)
+    problems = []
+    if number := len(audited.unplanned):
+        problems.append(f"{number} unplanned collective{'s' * (number != 1)}")
+    if budget is not None and audited.total_nbytes > budget:
+        problems.append(
+            f"{audited.total_nbytes:,.0f} bytes per device and call, the budget is {budget:,}"
+        )
+    lines = [str(audited), *(f"FAILED: {problem}" for problem in problems)]
+    if budget is not None and audited.total_nbytes <= budget:
+        lines.append(f"within the budget of {budget:,} bytes")
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 1 if problems else 0
+
+
+def _audit_text(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit:
+    given = [name for name in OF_FUNCTIONS if getattr(options, name) is not None]
+    if given:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise SbpError(
+            f"{named} given with the compiled program {options.target}",
+            why="It says how a function is planned, and this program is compiled already.",
+            how=[f"leave out {named}", "an import path instead of a file"],
+        )
+    mesh = flowjax.parse_mesh(options.mesh) if options.mesh else None
+    return sbp.audit(Path(options.target).read_text(encoding="utf-8"), plan, mesh=mesh)
+
+
+def _audit_function(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit:
+    if ":" not in options.target:
+        raise SbpError(
+            f"there is no file {options.target!r}",
+            why="An audit is of a file with the text of a compiled program, or of a function.",
+            how=["the path of a file", "an import path: models.gpt:example"],
+        )
+    if options.mesh:
+        sizes = flowjax.parse_mesh(options.mesh)
+    elif plan is not None:
+        sizes = dict(plan.mesh_sizes)
+    else:
+        raise SbpError(
+            "no mesh to compile for",
+            where=options.target,
+            why="A function is compiled for the devices of a mesh.",
+            how=["--mesh dp=2,tp=4", "--plan plan.json, which names its mesh"],
+        )
+    with contextlib.suppress(RuntimeError):  # JAX has its devices: make_mesh counts them
+        jax.config.update("jax_num_cpu_devices", math.prod(sizes.values()))
+    target = load_target(options.target, options.args, options.batch)
+    mesh = flowjax.make_mesh(sizes, jax.devices("cpu"))
+    step = sbp.parallelize(
+        target.function, mesh=mesh, hardware=options.hardware or HARDWARE, plan=plan,
+        **step_options(options),
+    )  # fmt: skip
+    with shown_progress(options.objective or "time"):
+        plan = step.plan(*target.arguments)
+    return sbp.audit(step.lower(*target.arguments).compile(), plan)
