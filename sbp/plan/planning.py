@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sbp.algebra import Broadcast, NdSbp, Words, format_type, local_type, parse_word
-from sbp.boxing import format_nbytes
+from sbp.algebra import Broadcast, NdSbp, Words, parse_word
 from sbp.cost_model import CostModel
 from sbp.errors import PlanError
 from sbp.factors import NdSignature
 from sbp.graph import Boundary, BoxingGraph, Held, Mesh, Tables, build_graph, connect
 from sbp.plan.assignment import Assignment
 from sbp.plan.by_pairs import chosen_labels, plan_by_pairs
+from sbp.plan.limits import Candidate, Prices, fit, over_limit, priced
 from sbp.plan.memory import find_memory
 from sbp.plan.record import Plan
 from sbp.plan.rows import array_names, boxing_rows, equation_rows
@@ -77,10 +77,33 @@ def make_plan(
         boxing, solution = _reuse(saved, traced, mesh, build)
     else:
         boxing, solution = _solve(build, conditions.search, costs, _num_equations(traced.block))
-    assignment = Assignment(boxing, solution.labels)
-    plan = _record(name, traced, assignment, solution, costs, boundary)
-    _hold_to(plan, conditions, assignment, traced)
-    return plan, assignment
+
+    def candidate(boxing: BoxingGraph, solution: Solution) -> Candidate:
+        assignment = Assignment(boxing, solution.labels)
+        held = find_memory(assignment, traced.block, traced.num_arguments, boundary.ties)
+        return Candidate(assignment, solution, held)
+
+    def solve(prices: Prices) -> Candidate:
+        built: list[tuple[BoxingGraph, BoxingGraph]] = []
+
+        def build_priced(held: Held | None) -> BoxingGraph:
+            plain = build(held)
+            built.append((priced(plain, prices), plain))
+            return built[-1][0]
+
+        found, under = _solve(build_priced, conditions.search, costs, _num_equations(traced.block))
+        plain = next(plain for with_prices, plain in built if with_prices is found)
+        energy = plain.problem.energy(under.labels)
+        return candidate(plain, dataclasses.replace(under, energy=energy))
+
+    chosen, limit = candidate(boxing, solution), conditions.memory_limit
+    if limit is not None and chosen.memory.peak_nbytes > limit:
+        if saved is not None:
+            raise over_limit(name, limit, chosen, "The saved plan does not fit.")
+        chosen = fit(chosen, limit, name, solve)
+    plan = _record(name, traced, chosen, costs, boundary)
+    _hold_to(plan, conditions)
+    return plan, chosen.assignment
 
 
 def _num_equations(block: Block) -> int:
@@ -199,12 +222,11 @@ def decode_label(data: Any) -> Any:
 
 
 def _record(
-    name: str, traced: Traced, assignment: Assignment, solution: Solution, costs: CostModel,
-    boundary: Boundary,
-) -> Plan:  # fmt: skip
+    name: str, traced: Traced, chosen: Candidate, costs: CostModel, boundary: Boundary
+) -> Plan:
+    assignment, solution, memory = chosen.assignment, chosen.solution, chosen.memory
     mesh = assignment.boxing.graph.mesh
     names = array_names(traced, boundary)
-    memory = find_memory(assignment, traced.block, traced.num_arguments)
     boxings = tuple(boxing_rows(assignment, costs, boundary, names))
     equations = tuple(equation_rows(assignment, costs, traced.block, names, iter(memory.live)))
     compute = sum(row.seconds * row.count for row in equations)
@@ -250,17 +272,7 @@ def _record(
     )
 
 
-def _hold_to(plan: Plan, conditions: Conditions, assignment: Assignment, traced: Traced) -> None:
-    limit = conditions.memory_limit
-    if limit is not None and plan.memory_nbytes > limit:
-        raise PlanError(
-            f"{plan.name} needs {format_nbytes(plan.memory_nbytes)} on a device, "
-            f"memory_limit is {format_nbytes(limit)}",
-            why="The cheapest plan does not fit. Its largest arrays on one device are:\n"
-            + "\n".join(_largest(assignment, traced.block)),
-            how=[f"memory_limit={plan.memory_nbytes}", "pin the largest arrays to S",
-                 "use more devices"],
-        )  # fmt: skip
+def _hold_to(plan: Plan, conditions: Conditions) -> None:
     most = conditions.max_nbytes
     if most is not None and plan.wire_nbytes > most:
         raise PlanError(
@@ -270,18 +282,3 @@ def _hold_to(plan: Plan, conditions: Conditions, assignment: Assignment, traced:
             + ["objective='bytes' sends the least"] * (plan.objective != "bytes")
             + ["fewer pins"],
         )
-
-
-def _largest(assignment: Assignment, block: Block, count: int = 3) -> list[str]:
-    graph = assignment.boxing.graph
-    sized = []
-    for value, port in graph.writers.items():
-        words = assignment.written(value)
-        nbytes = local_type(value.type, words, graph.mesh.sizes).nbytes
-        node = graph.nodes[port.node]
-        sized.append((nbytes, node.source or node.name, value.type, words))
-    sized.sort(key=lambda item: -item[0])
-    return [
-        f"{format_nbytes(nbytes)}  {format_type(array, graph.mesh.axes, words)} ({name})"
-        for nbytes, name, array, words in sized[:count]
-    ]
