@@ -118,7 +118,7 @@ class Scope:
 
 
 def record(
-    assignment: Assignment, block: Block, wanted: Sequence[Words]
+    assignment: Assignment, block: Block, wanted: Sequence[Words], *, fuses_reductions: bool = True
 ) -> tuple[Tape, list[Buffer]]:
     """The program as a tape, and every buffer in the order of making.
 
@@ -126,8 +126,10 @@ def record(
         assignment: The choices.
         block: The program.
         wanted: Words of its results.
+        fuses_reductions: Whether a reduction can read what its own kernel computes; XLA's CPU
+            backend calls a library for it, which reads memory.
     """
-    recorder = _Recorder(assignment)
+    recorder = _Recorder(assignment, fuses_reductions)
     tape, scope = Tape(0), Scope()
     for value in block.inputs:
         words = assignment.written(value)
@@ -139,8 +141,9 @@ def record(
 
 
 class _Recorder:
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, fuses_reductions: bool) -> None:
         self.assignment = assignment
+        self.reads_fused = reads_fused if fuses_reductions else is_fusible
         self.sizes = assignment.boxing.graph.mesh.sizes
         self.buffers: list[Buffer] = []
         self.num_tapes = 1
@@ -274,7 +277,7 @@ class _Recorder:
     ) -> None:
         fused = is_fusible(equation) and not equation.has_effects
         taken = dict.fromkeys(args)
-        inputs = tuple(taken) if reads_fused(equation) and not equation.has_effects else ()
+        inputs = tuple(taken) if self.reads_fused(equation) and not equation.has_effects else ()
         if not inputs:
             self.force(args)
         outputs: list[Buffer] = []

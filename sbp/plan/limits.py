@@ -69,10 +69,7 @@ class Prices:
         for buffer in candidate.memory.at_peak:
             parts = (buffer,) if buffer.value else (*buffer.inputs, *buffer.readers)
             for part in parts:
-                if (
-                    part.value is None
-                    or part.value not in candidate.assignment.boxing.graph.writers
-                ):
+                if part.value is None or part.value not in writers:
                     continue
                 is_written = part.words == candidate.assignment.written(part.value)
                 (self.written if is_written else self.boxed)[part.value] = None

@@ -52,8 +52,9 @@ class Memory:
 
 
 def find_memory(
-    assignment: Assignment, block: Block, num_arguments: int, tied: Iterable[int] = ()
-) -> Memory:
+    assignment: Assignment, block: Block, num_arguments: int, tied: Iterable[int] = (),
+    *, fuses_reductions: bool = True,
+) -> Memory:  # fmt: skip
     """Follows every array in memory from birth to last use.
 
     Args:
@@ -61,9 +62,10 @@ def find_memory(
         block: The program.
         num_arguments: How many of its inputs are arguments; the rest is closed over.
         tied: Positions of results that take the place of an argument.
+        fuses_reductions: Whether a reduction can read what its own kernel computes.
     """
     wanted = [assignment.label(None, "result", k) for k in range(len(block.outputs))]
-    tape, buffers = record(assignment, block, wanted)
+    tape, buffers = record(assignment, block, wanted, fuses_reductions=fuses_reductions)
     for end in tape.ends:
         end.forced = True
     kinds = dict.fromkeys(tape.ends, RESULTS)

@@ -30,6 +30,10 @@ MAX_EQUATIONS_AT_ONCE = 12
 """On three axes or more, programs above this are planned two axes at a time."""
 
 
+CPU_NAME = "cpu"
+"""The cluster whose compiler calls a library for reductions, which reads memory."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Conditions:
     """What the user asks of a plan.
@@ -80,7 +84,10 @@ def make_plan(
 
     def candidate(boxing: BoxingGraph, solution: Solution) -> Candidate:
         assignment = Assignment(boxing, solution.labels)
-        held = find_memory(assignment, traced.block, traced.num_arguments, boundary.ties)
+        held = find_memory(
+            assignment, traced.block, traced.num_arguments, boundary.ties,
+            fuses_reductions=costs.cluster.name != CPU_NAME,
+        )  # fmt: skip
         return Candidate(assignment, solution, held)
 
     def solve(prices: Prices) -> Candidate:
