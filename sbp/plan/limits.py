@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 from sbp.algebra import ArrayType, Words, format_type, local_type
 from sbp.boxing import format_nbytes
 from sbp.errors import PlanError
-from sbp.graph import BoxingGraph
+from sbp.graph import BoxingGraph, Held
 from sbp.plan.assignment import Assignment
 from sbp.plan.buffers import Buffer
 from sbp.plan.memory import Memory
 from sbp.problem import Memo, Problem, add
 from sbp.search import Solution
 from sbp.tracing import Value
+
+Build = Callable[[Held | None], BoxingGraph]
 
 FIRST_PRICE = 1.0
 """First price tried, in units of the cheapest plan's cost over its memory."""
@@ -112,6 +114,28 @@ def fit(first: Candidate, limit: int, name: str, solve: Callable[[Prices], Candi
     method = f"{first.solution.method}; {len(tried) - 1} prices of memory"
     solution = dataclasses.replace(best.solution, bound=bound, method=method)
     return dataclasses.replace(best, solution=solution)
+
+
+def solve_priced(
+    build: Build, prices: Prices, search: Callable[[Build], tuple[BoxingGraph, Solution]]
+) -> tuple[BoxingGraph, Solution]:
+    """The graph without prices of memory, and the cheapest choice under them at its own cost.
+
+    Args:
+        build: The graph with choices held on some axes.
+        prices: What is priced.
+        search: Solves the problem of the graph that it builds.
+    """
+    built: list[tuple[BoxingGraph, BoxingGraph]] = []
+
+    def build_priced(held: Held | None) -> BoxingGraph:
+        plain = build(held)
+        built.append((priced(plain, prices), plain))
+        return built[-1][0]
+
+    found, solution = search(build_priced)
+    plain = next(plain for with_prices, plain in built if with_prices is found)
+    return plain, dataclasses.replace(solution, energy=plain.problem.energy(solution.labels))
 
 
 def priced(boxing: BoxingGraph, prices: Prices) -> BoxingGraph:

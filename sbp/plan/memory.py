@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from sbp.graph import is_fusible
 from sbp.plan.assignment import Assignment
-from sbp.plan.buffers import Buffer, Event, Tape, record
+from sbp.plan.buffers import Buffer, Event, Tape
+from sbp.plan.recording import record
 from sbp.tracing import Block, Equation
 
 PARTS = (
@@ -78,7 +79,7 @@ def find_memory(
     life.follow(tape)
     walk = _Walk(assignment, life, kinds)
     walk.measure(tape)
-    sums = dict.fromkeys(PARTS, 0)
+    sums: dict[str, int] = dict.fromkeys(PARTS, 0)
     for buffer in walk.at_peak:
         sums[walk.kind(buffer)] += buffer.nbytes
     return Memory(

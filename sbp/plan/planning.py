@@ -5,7 +5,8 @@ against the conditions.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from sbp.factors import NdSignature
 from sbp.graph import Boundary, BoxingGraph, Held, Mesh, Tables, build_graph, connect
 from sbp.plan.assignment import Assignment
 from sbp.plan.by_pairs import chosen_labels, plan_by_pairs
-from sbp.plan.limits import Candidate, Prices, fit, over_limit, priced
+from sbp.plan.limits import Build, Candidate, Prices, fit, over_limit, solve_priced
 from sbp.plan.memory import find_memory
 from sbp.plan.record import Plan
 from sbp.plan.rows import array_names, boxing_rows, equation_rows
@@ -73,14 +74,19 @@ def make_plan(
     """
     tables = Tables(costs)
 
-    def build(held: Held | None) -> BoxingGraph:
+    def build_anew(held: Held | None) -> BoxingGraph:
         graph = build_graph(traced, mesh, costs, boundary, conditions.reduce_dtype, held)
         return connect(graph, tables)
 
-    if saved is not None:
-        boxing, solution = _reuse(saved, traced, mesh, build)
-    else:
-        boxing, solution = _solve(build, conditions.search, costs, _num_equations(traced.block))
+    whole = functools.cache(lambda: build_anew(None))
+
+    def build(held: Held | None) -> BoxingGraph:
+        return whole() if held is None else build_anew(held)
+
+    def search(build: Build) -> tuple[BoxingGraph, Solution]:
+        return _solve(build, conditions.search, costs, _num_equations(traced.block))
+
+    found = search(build) if saved is None else _reuse(saved, traced, mesh, build)
 
     def candidate(boxing: BoxingGraph, solution: Solution) -> Candidate:
         assignment = Assignment(boxing, solution.labels)
@@ -91,19 +97,9 @@ def make_plan(
         return Candidate(assignment, solution, held)
 
     def solve(prices: Prices) -> Candidate:
-        built: list[tuple[BoxingGraph, BoxingGraph]] = []
+        return candidate(*solve_priced(build, prices, search))
 
-        def build_priced(held: Held | None) -> BoxingGraph:
-            plain = build(held)
-            built.append((priced(plain, prices), plain))
-            return built[-1][0]
-
-        found, under = _solve(build_priced, conditions.search, costs, _num_equations(traced.block))
-        plain = next(plain for with_prices, plain in built if with_prices is found)
-        energy = plain.problem.energy(under.labels)
-        return candidate(plain, dataclasses.replace(under, energy=energy))
-
-    chosen, limit = candidate(boxing, solution), conditions.memory_limit
+    chosen, limit = candidate(*found), conditions.memory_limit
     if limit is not None and chosen.memory.peak_nbytes > limit:
         if saved is not None:
             raise over_limit(name, limit, chosen, "The saved plan does not fit.")
@@ -119,7 +115,7 @@ def _num_equations(block: Block) -> int:
 
 
 def _solve(
-    build: Callable[[Held | None], BoxingGraph], search: Search, costs: CostModel,
+    build: Build, search: Search, costs: CostModel,
     num_equations: int,
 ) -> tuple[BoxingGraph, Solution]:  # fmt: skip
     many_axes = sum(size > 1 for size in costs.sizes) > 2
@@ -174,9 +170,7 @@ def _replicated(boxing: BoxingGraph) -> list[int]:
     return labels
 
 
-def _reuse(
-    saved: Plan, traced: Traced, mesh: Mesh, build: Callable[[Held | None], BoxingGraph]
-) -> tuple[BoxingGraph, Solution]:
+def _reuse(saved: Plan, traced: Traced, mesh: Mesh, build: Build) -> tuple[BoxingGraph, Solution]:
     sizes = dict(zip(mesh.axes, mesh.sizes, strict=True))
     if saved.fingerprint != traced.fingerprint:
         raise _misfit(saved, "the function or the shapes of its arguments have changed")

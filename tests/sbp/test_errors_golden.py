@@ -470,9 +470,9 @@ def test_limits_that_no_plan_keeps():
         == f"""\
 matmul needs 480 B on a device, memory_limit is 100 B.
   No plan was found that needs less than this one. Its largest arrays on one device are:
-  256 B  f32[8@dp,16] (argument x)
-  192 B  f32[16,12@tp] (argument w)
-  48 B  f32[8@dp,12@tp] ({line_of(matmul)})
+  192 B  f32[8,12@dp]{{U:tp}} ({line_of(matmul)})
+  128 B  f32[8,16@tp] (argument x)
+  96 B  f32[16@tp,12@dp] (argument w)
 Fix one of: memory_limit=480 | pin the largest arrays to S | use more devices"""
     )
     split = {"in_sbp": {"x": "dp: S(0), tp: B"}, "out_sbp": "dp: B, tp: B"}
