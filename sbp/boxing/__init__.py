@@ -22,6 +22,8 @@ from sbp.boxing.paths import format_nbytes as format_nbytes
 from sbp.boxing.paths import format_step as format_step
 from sbp.boxing.paths import format_steps as format_steps
 from sbp.boxing.paths import wire_bytes_first as wire_bytes_first
+from sbp.boxing.permutations import permutation as permutation
+from sbp.boxing.permutations import permuted_axes as permuted_axes
 from sbp.boxing.steps import LOCAL_KINDS as LOCAL_KINDS
 from sbp.boxing.steps import Kind as Kind
 from sbp.boxing.steps import Step as Step

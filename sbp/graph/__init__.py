@@ -20,4 +20,6 @@ from sbp.graph.domains import Held as Held
 from sbp.graph.domains import Mesh as Mesh
 from sbp.graph.domains import check_words as check_words
 from sbp.graph.flow import carry_range as carry_range
+from sbp.graph.flow import is_fusible as is_fusible
 from sbp.graph.flow import is_kernel as is_kernel
+from sbp.graph.flow import reads_fused as reads_fused

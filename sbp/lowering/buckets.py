@@ -2,24 +2,24 @@
 
 Comes in: local arrays with alike steps to make (`Load`). Goes out: the local arrays after them, as
 `sbp.lowering.moves` makes them one by one; only the order in which a backend adds floats may be
-another. What can share a collective is said by `bucket_key`. All-reduces are made by one `psum`; of
-any other kind, the blocks for each device are laid end to end, sent at once, and taken apart again.
+another. What can share a collective is said by `sbp.plan.ordering.bucket_key`. All-reduces are made
+by one `psum`; of any other kind, the blocks for each device are laid end to end, sent at once, and
+taken apart again.
 """
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sbp.algebra import ArrayType, P, Partial, Split, Words
+from sbp.algebra import ArrayType, Split, Words
 from sbp.boxing import Step
-from sbp.lowering.moves import part_to_send, permutation, permuted_axes, run_step
-
-_Pairs = tuple[tuple[int, int], ...]
+from sbp.lowering.moves import part_to_send, run_step
+from sbp.plan.ordering import bucket_permutation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,28 +40,6 @@ class Load:
     def step(self) -> Step:
         """What is to be done next."""
         return self.steps[0]
-
-
-def bucket_key(step: Step, array: ArrayType, sizes: Sequence[int]) -> Hashable | None:
-    """Steps with equal keys can share a collective; None for one that travels alone.
-
-    Alone go empty arrays, which send nothing; maxima and minima, which are reduced as bit patterns;
-    and extended dtypes, which cannot be laid end to end.
-
-    Args:
-        step: A step that is not local.
-        array: The logical array.
-        sizes: Number of devices of each mesh axis.
-    """
-    word = step.src[step.axes[0]]
-    if array.size == 0 or jnp.issubdtype(array.dtype, jax.dtypes.extended):
-        return None
-    if isinstance(word, Partial) and word != P:
-        return None
-    key = (step.kind, step.axes, str(array.dtype))
-    if step.kind == "collective-permute":
-        return (*key, _permutation(step, array, tuple(sizes)))
-    return key
 
 
 def run_bucket(
@@ -107,7 +85,7 @@ def _run_joint(
             blocks = _send(blocks, lambda x: lax.all_to_all(x, names, 0, 0, tiled=True))
             return _join_all(blocks, loads)
         case "collective-permute":
-            axes, pairs = _permutation(step, loads[0].array, sizes)
+            axes, pairs = bucket_permutation(step, loads[0].array, sizes)
             names = tuple(axis_names[axis] for axis in axes)
             parts = [part_to_send(o.x, o.step, o.array, axis_names, sizes) for o in loads]
             blocks = _send([x[None] for x in parts], lambda x: lax.ppermute(x, names, pairs))
@@ -152,11 +130,3 @@ def _split_dim(words: Words, step: Step) -> int:
     word = words[step.axes[0]]
     assert isinstance(word, Split), (words, step)
     return word.dim
-
-
-def _permutation(
-    step: Step, array: ArrayType, sizes: tuple[int, ...]
-) -> tuple[tuple[int, ...], _Pairs]:
-    """The axes over which devices are numbered, and who sends to whom."""
-    axes = permuted_axes(step)
-    return axes, permutation(axes, step.src, step.dst, array.ndim, sizes)[0]

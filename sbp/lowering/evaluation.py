@@ -14,8 +14,8 @@ from jax import lax
 
 from sbp import _compat
 from sbp.algebra import Words
-from sbp.graph import stacked
 from sbp.plan.assignment import Assignment
+from sbp.plan.ordering import operand_words
 from sbp.tracing import Atom, Block, Constant, Equation, Value
 
 
@@ -117,36 +117,11 @@ class Evaluator(ABC):
             for array, atom in zip(results, block.outputs, strict=True)
         ]
 
-    def operands(self, equation: Equation) -> list[tuple[Atom, Words]]:
-        """What an equation reads, and in which words."""
-        inputs = equation.inputs
-        match equation.name:
-            case "pin":
-                words = [self.assignment.label(equation, "pin")]
-            case "barrier":
-                words = self._labels(equation, "barrier", len(inputs))
-            case "scan":
-                scan = equation.params["scan"]
-                num_slices = len(inputs) - scan.num_consts - scan.num_carry
-                words = [
-                    *self._labels(equation, "const", scan.num_consts),
-                    *self._labels(equation, "carry", scan.num_carry),
-                    *map(stacked, self._labels(equation, "slice", num_slices)),
-                ]
-            case "while":
-                words = [
-                    *self._labels(equation, "cond_const", equation.params["cond_nconsts"]),
-                    *self._labels(equation, "body_const", equation.params["body_nconsts"]),
-                    *self._labels(equation, "carry", len(equation.outputs)),
-                ]
-            case "cond":
-                words = [self.whole, *self._labels(equation, "operand", len(inputs) - 1)]
-            case _:
-                words = list(self.assignment.signature(equation).inputs)
-        return list(zip(inputs, words, strict=True))
-
     def _run_equation(self, equation: Equation, scope: Scope) -> None:
-        args = [self.read(scope, atom, words) for atom, words in self.operands(equation)]
+        args = [
+            self.read(scope, atom, words)
+            for atom, words in operand_words(self.assignment, equation)
+        ]
         match equation.name:
             case "pin":
                 words = self.assignment.label(equation, "pin")

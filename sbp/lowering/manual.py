@@ -4,7 +4,7 @@ Comes in: a program with its assignment, a mesh. Goes out: a function of global 
 every array is what one device holds; nothing communicates but the steps of the plan.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -13,18 +13,18 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from sbp import _compat
-from sbp.algebra import Words, local_type
-from sbp.boxing import Step
+from sbp.algebra import Words
 from sbp.factors import Call, NdSignature, keep_params
 from sbp.graph import call_of
-from sbp.lowering.buckets import Load, bucket_key, run_bucket
+from sbp.lowering.buckets import Load, run_bucket
 from sbp.lowering.evaluation import Evaluator, Scope
 from sbp.lowering.moves import run_path, run_step
-from sbp.lowering.scheduling import At, Need, Reading, Scheduler
 from sbp.plan.assignment import Assignment
+from sbp.plan.ordering import order_block
+from sbp.plan.scheduling import Need
 from sbp.rules import find_rule
 from sbp.rules.rule import LocalRun, local_call
-from sbp.tracing import Atom, Block, Constant, Equation, Traced, Value
+from sbp.tracing import Block, Constant, Equation, Traced, Value
 
 
 def lower_manually(
@@ -63,48 +63,15 @@ class ManualEvaluator(Evaluator):
 
     def order(self, block: Block, wanted: Sequence[Words], scope: Scope) -> Iterator[Equation]:
         """Runs collectives between equations, those together that can travel together."""
-        readings, needs = self._waits(block, wanted, scope)
-        scheduler = Scheduler(
-            readings,
-            needs,
-            lambda step, array: bucket_key(step, array, self.sizes),
-            lambda array, words: local_type(array, words, self.sizes).nbytes,
-        )
+        turns = order_block(self.assignment, block, wanted, lambda *at: scope.find(*at) is not None)
         halfway: dict[Need, Load] = {}
-        for turn in scheduler.run(lambda at: scope.find(*at) is not None):
+        for turn in turns:
             if isinstance(turn, Equation):
                 yield turn
             else:
                 first = turn.needs[0].equation
                 with _compat.equation_context(first and first.equation):
                     self._launch(turn.needs, scope, halfway)
-
-    def _waits(
-        self, block: Block, wanted: Sequence[Words], scope: Scope
-    ) -> tuple[list[Reading], list[Need]]:
-        """What each equation of a block waits for, and the boxings that it takes."""
-        needs: dict[At, Need] = {}
-
-        def wait(equation: Equation | None, value: Value, words: Words) -> At:
-            at = self.assignment.written(value)
-            steps: tuple[Step, ...] = ()
-            for src, dst in self.assignment.route(value, words):
-                steps += self.assignment.path(value, src, dst)
-                if not all(step.is_local for step in steps):
-                    if scope.find(value, dst) is None:
-                        needs.setdefault((value, dst), Need(value, at, dst, steps, equation))
-                    at, steps = dst, ()
-            return value, at
-
-        def reading(equation: Equation | None, operands: Iterable[tuple[Atom, Words]]) -> Reading:
-            reads = [wait(equation, a, words) for a, words in operands if isinstance(a, Value)]
-            outputs = equation.outputs if equation else ()
-            writes = tuple((value, self.assignment.written(value)) for value in outputs)
-            return Reading(equation, frozenset(reads), writes)
-
-        readings = [reading(equation, self.operands(equation)) for equation in block.equations]
-        readings.append(reading(None, zip(block.outputs, wanted, strict=True)))
-        return readings, list(needs.values())
 
     def _launch(self, needs: Sequence[Need], scope: Scope, halfway: dict[Need, Load]) -> None:
         """Runs the next collective of some boxings, with the local steps around it."""

@@ -5,8 +5,6 @@ Comes in: the local array that a device holds inside `jax.shard_map(..., check_v
 defined by `sbp.reference`; the tests hold every step of every mesh against it.
 """
 
-import functools
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -16,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from sbp.algebra import ArrayType, Broadcast, P, Partial, Split, Word, Words, local_shape
-from sbp.boxing import Step
+from sbp.algebra import ArrayType, Broadcast, P, Partial, Split, Word, local_shape
+from sbp.boxing import Step, permutation, permuted_axes
 
 
 def run_path(
@@ -189,64 +187,3 @@ def part_to_send(
     starts = jnp.asarray(np.array(blocks, np.int32) * np.array(shape, np.int32))
     place = lax.axis_index(tuple(axis_names[axis] for axis in axes))
     return lax.dynamic_slice(x, list(starts[place]), shape)
-
-
-def permuted_axes(step: Step) -> tuple[int, ...]:
-    """The axes on which a permute's devices are numbered: it moves along them, or slices."""
-    changed = {
-        axis for axis, (old, new) in enumerate(zip(step.src, step.dst, strict=True)) if old != new
-    }
-    return tuple(sorted({*step.axes, *changed}))
-
-
-@functools.lru_cache(maxsize=1024)
-def permutation(
-    axes: tuple[int, ...], src: Words, dst: Words, ndim: int, sizes: tuple[int, ...]
-) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, ...], ...]]:
-    """Who sends to whom, and which part of what it holds.
-
-    Args:
-        axes: The axes over which devices are numbered, outermost first; others play no part.
-        src: Words before.
-        dst: Words after.
-        ndim: Number of dims of the array.
-        sizes: Number of devices of each mesh axis.
-
-    Returns:
-        Pairs of sender and receiver, and for each sender the number, in each dim, of the new block
-        within its old block.
-    """
-    devices = list(itertools.product(*(range(sizes[axis]) for axis in axes)))
-
-    def block(words: Words, dim: int, device: tuple[int, ...]) -> tuple[int, int]:
-        """Number of the device's block of a dim, and how many there are."""
-        number, count = 0, 1
-        for axis, position in zip(axes, device, strict=True):
-            if words[axis] == Split(dim):
-                number, count = number * sizes[axis] + position, count * sizes[axis]
-        return number, count
-
-    held: list[tuple[int, ...]] = []
-    needed: list[tuple[int, ...]] = []
-    parts: list[tuple[int, ...]] = []
-    for device in devices:
-        old = [block(src, dim, device) for dim in range(ndim)]
-        new = [block(dst, dim, device) for dim in range(ndim)]
-        ratios = [after // before for (_, before), (_, after) in zip(old, new, strict=True)]
-        held.append(tuple(number for number, _ in old))
-        needed.append(tuple(n // ratio for (n, _), ratio in zip(new, ratios, strict=True)))
-        parts.append(tuple(n % ratio for (n, _), ratio in zip(new, ratios, strict=True)))
-    # A device that holds what it needs keeps it; the other holders serve the other devices.
-    spare: dict[tuple[int, ...], list[int]] = {}
-    for number, (has, needs) in enumerate(zip(held, needed, strict=True)):
-        if has != needs:
-            spare.setdefault(has, []).append(number)
-    senders = [
-        number if has == needs else spare[needs].pop(0)
-        for number, (has, needs) in enumerate(zip(held, needed, strict=True))
-    ]
-    receivers = {sender: receiver for receiver, sender in enumerate(senders)}
-    return (
-        tuple((number, receivers[number]) for number in range(len(devices))),
-        tuple(parts[receivers[number]] for number in range(len(devices))),
-    )

@@ -99,6 +99,13 @@ class Assignment:
 
     def route(self, value: Value, wanted: Words) -> tuple[tuple[Words, Words], ...]:
         """The changes of words, one after the other, that bring a value to a reader."""
+        behind = self.boxing.graph.pinned.get(value)
+        if behind is None:
+            return self._changes(value, wanted)
+        pinned = self.written(behind)
+        return (*self._changes(value, pinned), *self._changes(behind, wanted))
+
+    def _changes(self, value: Value, wanted: Words) -> tuple[tuple[Words, Words], ...]:
         written = self.written(value)
         if wanted == written:
             return ()

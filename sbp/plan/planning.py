@@ -5,20 +5,21 @@ against the conditions.
 """
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from sbp.algebra import Broadcast, NdSbp, Words, format_type, local_type, parse_word
-from sbp.boxing import format_nbytes
+from sbp.algebra import Broadcast, NdSbp, Words, parse_word
 from sbp.cost_model import CostModel
 from sbp.errors import PlanError
 from sbp.factors import NdSignature
 from sbp.graph import Boundary, BoxingGraph, Held, Mesh, Tables, build_graph, connect
 from sbp.plan.assignment import Assignment
 from sbp.plan.by_pairs import chosen_labels, plan_by_pairs
+from sbp.plan.limits import Build, Candidate, Prices, fit, over_limit, solve_priced
 from sbp.plan.memory import find_memory
 from sbp.plan.record import Plan
 from sbp.plan.rows import array_names, boxing_rows, equation_rows
@@ -31,6 +32,10 @@ Search = Literal["optimal", "greedy", "exhaustive"]
 
 MAX_EQUATIONS_AT_ONCE = 12
 """On three axes or more, programs above this are planned two axes at a time."""
+
+
+CPU_NAME = "cpu"
+"""The cluster whose compiler calls a library for reductions, which reads memory."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,20 +77,41 @@ def make_plan(
     """
     tables = Tables(costs)
 
-    def build(held: Held | None, offered: Sequence[Words] = ()) -> BoxingGraph:
+    def build_anew(held: Held | None, offered: Sequence[Words] = ()) -> BoxingGraph:
         graph = build_graph(traced, mesh, costs, boundary, conditions.reduce_dtype, held)
         return connect(graph, tables, offered)
 
-    if saved is not None:
-        boxing, solution = _reuse(saved, traced, mesh, build)
-    else:
-        num_equations = _num_equations(traced.block)
-        _LOG.info("planning %s, %d equations", name, num_equations)
-        boxing, solution = _solve(build, conditions.search, costs, num_equations)
-    assignment = Assignment(boxing, solution.labels)
-    plan = _record(name, traced, assignment, solution, costs, boundary)
-    _hold_to(plan, conditions, assignment, traced)
-    return plan, assignment
+    whole = functools.cache(lambda: build_anew(None))
+
+    def build(held: Held | None, offered: Sequence[Words] = ()) -> BoxingGraph:
+        return whole() if held is None else build_anew(held, offered)
+
+    def search(build: Build) -> tuple[BoxingGraph, Solution]:
+        return _solve(build, conditions.search, costs, num_equations)
+
+    num_equations = _num_equations(traced.block)
+    _LOG.info("planning %s, %d equations", name, num_equations)
+    found = search(build) if saved is None else _reuse(saved, traced, mesh, build)
+
+    def candidate(boxing: BoxingGraph, solution: Solution) -> Candidate:
+        assignment = Assignment(boxing, solution.labels)
+        held = find_memory(
+            assignment, traced.block, traced.num_arguments, boundary.ties,
+            fuses_reductions=costs.cluster.name != CPU_NAME,
+        )  # fmt: skip
+        return Candidate(assignment, solution, held)
+
+    def solve(prices: Prices) -> Candidate:
+        return candidate(*solve_priced(build, prices, search))
+
+    chosen, limit = candidate(*found), conditions.memory_limit
+    if limit is not None and chosen.memory.peak_nbytes > limit:
+        if saved is not None:
+            raise over_limit(name, limit, chosen, "The saved plan does not fit.")
+        chosen = fit(chosen, limit, name, solve)
+    plan = _record(name, traced, chosen, costs, boundary)
+    _hold_to(plan, conditions)
+    return plan, chosen.assignment
 
 
 def _num_equations(block: Block) -> int:
@@ -94,7 +120,7 @@ def _num_equations(block: Block) -> int:
 
 
 def _solve(
-    build: Callable[[Held | None], BoxingGraph], search: Search, costs: CostModel,
+    build: Build, search: Search, costs: CostModel,
     num_equations: int,
 ) -> tuple[BoxingGraph, Solution]:  # fmt: skip
     many_axes = sum(size > 1 for size in costs.sizes) > 2
@@ -204,12 +230,11 @@ def decode_label(data: Any) -> Any:
 
 
 def _record(
-    name: str, traced: Traced, assignment: Assignment, solution: Solution, costs: CostModel,
-    boundary: Boundary,
-) -> Plan:  # fmt: skip
+    name: str, traced: Traced, chosen: Candidate, costs: CostModel, boundary: Boundary
+) -> Plan:
+    assignment, solution, memory = chosen.assignment, chosen.solution, chosen.memory
     mesh = assignment.boxing.graph.mesh
     names = array_names(traced, boundary)
-    memory = find_memory(assignment, traced.block, traced.num_arguments)
     boxings = tuple(boxing_rows(assignment, costs, boundary, names))
     equations = tuple(equation_rows(assignment, costs, traced.block, names, iter(memory.live)))
     compute = sum(row.seconds * row.count for row in equations)
@@ -255,17 +280,7 @@ def _record(
     )
 
 
-def _hold_to(plan: Plan, conditions: Conditions, assignment: Assignment, traced: Traced) -> None:
-    limit = conditions.memory_limit
-    if limit is not None and plan.memory_nbytes > limit:
-        raise PlanError(
-            f"{plan.name} needs {format_nbytes(plan.memory_nbytes)} on a device, "
-            f"memory_limit is {format_nbytes(limit)}",
-            why="The cheapest plan does not fit. Its largest arrays on one device are:\n"
-            + "\n".join(_largest(assignment, traced.block)),
-            how=[f"memory_limit={plan.memory_nbytes}", "pin the largest arrays to S",
-                 "use more devices"],
-        )  # fmt: skip
+def _hold_to(plan: Plan, conditions: Conditions) -> None:
     most = conditions.max_nbytes
     if most is not None and plan.wire_nbytes > most:
         raise PlanError(
@@ -275,18 +290,3 @@ def _hold_to(plan: Plan, conditions: Conditions, assignment: Assignment, traced:
             + ["objective='bytes' sends the least"] * (plan.objective != "bytes")
             + ["fewer pins"],
         )
-
-
-def _largest(assignment: Assignment, block: Block, count: int = 3) -> list[str]:
-    graph = assignment.boxing.graph
-    sized = []
-    for value, port in graph.writers.items():
-        words = assignment.written(value)
-        nbytes = local_type(value.type, words, graph.mesh.sizes).nbytes
-        node = graph.nodes[port.node]
-        sized.append((nbytes, node.source or node.name, value.type, words))
-    sized.sort(key=lambda item: -item[0])
-    return [
-        f"{format_nbytes(nbytes)}  {format_type(array, graph.mesh.axes, words)} ({name})"
-        for nbytes, name, array, words in sized[:count]
-    ]

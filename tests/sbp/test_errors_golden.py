@@ -468,12 +468,12 @@ def test_limits_that_no_plan_keeps():
     assert (
         of_plan(matmul, X, W, memory_limit=100)
         == f"""\
-matmul needs 496 B on a device, memory_limit is 100 B.
-  The cheapest plan does not fit. Its largest arrays on one device are:
-  256 B  f32[8@dp,16] (argument x)
-  192 B  f32[16,12@tp] (argument w)
-  48 B  f32[8@dp,12@tp] ({line_of(matmul)})
-Fix one of: memory_limit=496 | pin the largest arrays to S | use more devices"""
+matmul needs 480 B on a device, memory_limit is 100 B.
+  No plan was found that needs less than this one. Its largest arrays on one device are:
+  192 B  f32[8,12@dp]{{U:tp}} ({line_of(matmul)})
+  128 B  f32[8,16@tp] (argument x)
+  96 B  f32[16@tp,12@dp] (argument w)
+Fix one of: memory_limit=480 | pin the largest arrays to S | use more devices"""
     )
     split = {"in_sbp": {"x": "dp: S(0), tp: B"}, "out_sbp": "dp: B, tp: B"}
     assert (
@@ -483,7 +483,7 @@ matmul sends 192 bytes a device, max_nbytes is 7.
   The cheapest plan sends more than allowed; explain() lists what it sends.
 Fix one of: max_nbytes=192 | objective='bytes' sends the least | fewer pins"""
     )
-    sbp.parallelize(matmul, mesh=MESH, memory_limit=496).plan(X, W)
+    sbp.parallelize(matmul, mesh=MESH, memory_limit=480).plan(X, W)
     sbp.parallelize(matmul, mesh=MESH, max_nbytes=192, **split).plan(X, W)
 
 

@@ -15,8 +15,9 @@ import flowjax
 import sbp
 from sbp.algebra import P_MAX, ArrayType, P, local_shape
 from sbp.boxing import BoxingTable
-from sbp.lowering.buckets import Load, bucket_key, run_bucket
+from sbp.lowering.buckets import Load, run_bucket
 from sbp.lowering.moves import run_step
+from sbp.plan.ordering import bucket_key
 from scripts.parity_cases import QUICK
 from tests.one_device import assert_same, whole
 
@@ -142,7 +143,7 @@ def test_random_programs_give_what_one_device_gives(name, seed, monkeypatch):
     fn = random_program(name, seed)
     expected = fn(args)
     for nbytes in (30 * 2**20, 200):
-        monkeypatch.setattr("sbp.lowering.scheduling.BUCKET_NBYTES", nbytes)
+        monkeypatch.setattr("sbp.plan.scheduling.BUCKET_NBYTES", nbytes)
         step = sbp.parallelize(fn, mesh=flowjax.make_mesh(MESHES[name]))
         compiled = step.lower(args).compile(QUICK)
         assert_same(compiled(step.place(args)), expected)
@@ -238,7 +239,7 @@ def test_a_loop_gathers_once_an_iteration():
 
 def test_no_bucket_outgrows_its_bound(monkeypatch):
     # A gathered weight has 16 x 16 x 4 bytes.
-    monkeypatch.setattr("sbp.lowering.scheduling.BUCKET_NBYTES", 2 * 1024)
+    monkeypatch.setattr("sbp.plan.scheduling.BUCKET_NBYTES", 2 * 1024)
     step = TRAIN(in_sbp={"weights": SPLIT, "batch": "dp: S(0)"}, out_sbp=(SPLIT, SPLIT, "dp: B"))
     assert_same(step(WEIGHTS, BATCH), train(WEIGHTS, BATCH))
     assert counts(step, WEIGHTS, BATCH) == {

@@ -41,7 +41,7 @@ def test_dearer_words_and_what_they_change():
         == """\
 argument w1 as 'tp: S(0)' instead of (dp: S(1), tp: B): dearer by 0.854 ns (0.04%)
   wire/device: 64 B -> 384 B
-  memory: 1.625 KiB -> 1.562 KiB
+  memory: 1.5 KiB -> 1.25 KiB
   argument x: (dp: B, tp: S(0)) -> (dp: S(0), tp: B)
   argument w1: (dp: S(1), tp: B) -> (dp: B, tp: S(0))
   argument w2: (dp: S(0), tp: B) -> (dp: B, tp: S(0))

@@ -10,8 +10,8 @@ import numpy as np
 
 from sbp.algebra import ArrayType, B, P, Split
 from sbp.boxing import Step
-from sbp.lowering import scheduling
-from sbp.lowering.scheduling import Launch, Need, Reading, Scheduler
+from sbp.plan import scheduling
+from sbp.plan.scheduling import Launch, Need, Reading, Scheduler
 from sbp.tracing import Equation, Value
 
 NBYTES = 64

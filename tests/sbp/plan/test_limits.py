@@ -1,0 +1,125 @@
+"""Memory limits: plans that meet them, what they cost, and what is said where none does."""
+
+import functools
+import random
+import re
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from jax.sharding import AbstractMesh
+
+import sbp
+from sbp.plan import limits
+
+MESH = AbstractMesh((8,), ("dp",))
+WIDTH, HIDDEN, BATCH = 256, 1024, 64
+
+
+def floats(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def adamw_step(state, batch):
+    """One step of a perceptron, data parallel."""
+    optimizer = optax.adamw(1e-3)
+
+    def loss(weights):
+        hidden = jax.nn.relu(sbp.pin(batch, "dp: S(0)") @ weights["up"])
+        return jnp.mean((sbp.pin(hidden, "dp: S(0)") @ weights["down"]) ** 2)
+
+    weights, moments = state
+    gradients = jax.grad(loss)(weights)
+    updates, moments = optimizer.update(gradients, moments, weights)
+    return optax.apply_updates(weights, updates), moments
+
+
+@functools.cache
+def plan(memory_limit=None, pins=(), **options) -> sbp.Plan:
+    weights = {"up": floats(WIDTH, HIDDEN), "down": floats(HIDDEN, WIDTH)}
+    moments = jax.eval_shape(optax.adamw(1e-3).init, weights)
+    options = {"hardware": "h100", "donate_argnums": 0, "in_sbp": dict(pins) or None, **options}
+    with jax.numpy_dtype_promotion("standard"):
+        step = sbp.parallelize(adamw_step, mesh=MESH, memory_limit=memory_limit, **options)
+        return step.plan((weights, moments), floats(BATCH, WIDTH))
+
+
+def words(found: sbp.Plan, path: str) -> set[str]:
+    """Words of the arguments whose path has some text in it."""
+    return {str(w["dp"]) for name, w in found.arguments if re.search(path, name)}
+
+
+@functools.cache
+def least() -> int:
+    """The nearest limit that works, as the error says."""
+    with pytest.raises(sbp.PlanError) as caught:
+        plan(1)
+    found = re.search(r"memory_limit=(\d+)", str(caught.value))
+    assert found
+    return int(found[1])
+
+
+def test_the_nearest_limit_works_and_one_byte_less_does_not():
+    assert least() < 0.85 * plan().memory_nbytes
+    assert plan(least()).memory_nbytes <= least()
+    with pytest.raises(sbp.PlanError, match=f"memory_limit={least()}"):
+        plan(least() - 1)
+
+
+def test_random_limits_are_met_and_no_plan_beats_the_bound():
+    free = plan()
+    draw = random.Random(0)
+    for _ in range(12):
+        limit = draw.randint(least(), free.memory_nbytes)
+        found = plan(limit)
+        assert found.memory_nbytes <= limit
+        assert free.lower_bound <= found.lower_bound <= found.cost
+        assert found.cost >= free.cost
+
+
+def test_a_limit_that_is_met_anyway_changes_nothing():
+    assert plan(plan().memory_nbytes) == plan()
+
+
+def test_less_memory_is_never_cheaper():
+    free = plan()
+    steps = [free.memory_nbytes - k * (free.memory_nbytes - least()) // 4 for k in range(5)]
+    costs = [plan(limit).cost for limit in steps]
+    assert costs == sorted(costs)
+
+
+def test_short_of_memory_state_is_split_and_very_short_weights_too():
+    weights = (("state.0.*", "dp: B"),)
+    everything = plan(pins=(*weights, ("state.1.*", "dp: B")))
+    assert words(everything, r"state.*(up|down)") == {"B"}
+    zero = plan(everything.memory_nbytes - 1, pins=weights)
+    assert words(zero, r"state\.0\.(up|down)") == {"B"}
+    assert words(zero, r"state\.1.*\.(up|down)") <= {"S(0)", "S(1)"}
+    assert words(plan(least()), r"state.*(up|down)") <= {"S(0)", "S(1)"}
+
+
+def test_the_error_names_the_largest_arrays_and_the_nearest_limit():
+    with pytest.raises(sbp.PlanError) as caught:
+        plan(2**10)
+    lines = re.sub(r"\(\S+:\d+\)", "(LINE)", str(caught.value)).splitlines()
+    assert lines[0].startswith("adamw_step needs ")
+    assert lines[0].endswith(" on a device, memory_limit is 1 KiB.")
+    assert lines[1].endswith("needs less than this one. Its largest arrays on one device are:")
+    assert len(lines) == 6
+    assert lines[-1] == (
+        f"Fix one of: memory_limit={least()} | pin the largest arrays to S | use more devices"
+    )
+
+
+def test_a_saved_plan_that_does_not_fit_is_not_searched_again():
+    with pytest.raises(sbp.PlanError, match="The saved plan does not fit"):
+        plan.__wrapped__(plan().memory_nbytes - 1, plan=plan())
+
+
+def test_memory_without_a_price_changes_nothing():
+    class Boxing:
+        """Stands for a graph; nothing of it may be looked at."""
+
+    boxing = Boxing()
+    assert limits.priced(boxing, limits.Prices()) is boxing  # type: ignore[arg-type]
