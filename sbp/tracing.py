@@ -169,7 +169,8 @@ def presented_as(
     """
     while isinstance(fn, functools.partial):
         fn = fn.func
-    presented = functools.wraps(fn)(lambda *args: called(*args))
+    presented = functools.wraps(fn, updated=())(lambda *args: called(*args))
+    presented.__name__ = getattr(fn, "__name__", type(fn).__name__)
     fit = len(set(names)) == len(names) and all(map(_is_parameter, names))
     presented.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]

@@ -62,7 +62,9 @@ def box(array: Any, dst: Any, mesh: Any = None) -> jax.Array:
         SbpError: It is no array.
     """
     check_array(
-        array, "box", "jax.tree.map(lambda x: sbp.box(x, words, mesh), tree) for a tree's leaves"
+        array,
+        "box",
+        "jax.tree.map(lambda x: sbp.box(x, words, mesh), tree) for the leaves of a tree",
     )
     on = getattr(getattr(array, "sharding", None), "mesh", None)
     target = mesh if mesh is not None else on

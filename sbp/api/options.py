@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -103,8 +102,6 @@ def find_cluster(hardware: Cluster | str | os.PathLike[str] | None, mesh: Any) -
 
     A mesh without devices is priced for H100.
     """
-    if isinstance(hardware, Cluster):
-        return hardware
     if hardware is None and isinstance(mesh, jax.sharding.AbstractMesh):
         return machines.H100_NODE
     if hardware is None:
@@ -113,11 +110,10 @@ def find_cluster(hardware: Cluster | str | os.PathLike[str] | None, mesh: Any) -
         if cluster is None:
             raise _unknown_cluster(f"no cluster of {kind!r} is known")
         return cluster
-    if isinstance(hardware, str) and hardware in machines.BY_NAME:
-        return machines.BY_NAME[hardware]
-    if isinstance(hardware, str | os.PathLike) and Path(hardware).suffix == ".json":
-        return Cluster.load(Path(hardware))
-    raise _unknown_cluster(f"hardware={hardware!r} is not known")
+    cluster = machines.as_cluster(hardware)
+    if cluster is None:
+        raise _unknown_cluster(f"hardware={hardware!r} is not known")
+    return cluster
 
 
 def find_costs(mesh: Any, hardware: Any, objective: Any, overlap: Any) -> CostModel:

@@ -33,7 +33,7 @@ def pin(x: Any, words: NdSbp | str | None = None, /, **by_axis: Word | str) -> A
         SbpError: It is no array.
     """
     check_array(
-        x, "pin", "jax.tree.map(lambda leaf: sbp.pin(leaf, words), tree) for the leaves of a tree"
+        x, "pin", "jax.tree.map(lambda x: sbp.pin(x, words), tree) for the leaves of a tree"
     )
     if not isinstance(words, NdSbp | str | None):
         raise SignatureError(

@@ -263,11 +263,7 @@ def prepare(
     def called(*dynamic: Any) -> Sequence[Any]:
         rest = iter(dynamic)
         full = [static[k] if k in static else next(rest) for k in range(num_arguments)]
-        returned = call(fn, full, keywords)
-        results, out_tree = jax.tree.flatten(returned)
-        check_arrays(
-            returned, lambda path: f"{result_name(path)} of {function_name(fn)}", "return arrays"
-        )
+        results, out_tree = _flat_results(fn, call(fn, full, keywords))
         out_trees.append(out_tree)
         return results
 
@@ -303,6 +299,13 @@ def prepare(
         lambda *leaves: called(*in_tree.unflatten(leaves)), names, traced, plan, assignment,
         in_tree, out_tree, structs, boundary.argument_paths, static, donate, options.lowering,
     )  # fmt: skip
+
+
+def _flat_results(fn: Callable[..., Any], returned: Any) -> tuple[list[Any], Any]:
+    check_arrays(
+        returned, lambda path: f"{result_name(path)} of {function_name(fn)}", "return arrays"
+    )
+    return jax.tree.flatten(returned)
 
 
 def _boundary(

@@ -105,9 +105,7 @@ def parallelize(
             parse_nbytes("max_nbytes", max_nbytes),
             dtype_name(reduce_dtype),
         ),
-        costs,
-        choose("lowering", lowering, ("manual", "auto")),
-        plan,
+        costs, choose("lowering", lowering, ("manual", "auto")), plan,
     )  # fmt: skip
     return Step(fn, options)
 

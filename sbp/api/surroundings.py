@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, Mesh
 
-from sbp._compat import current_abstract_mesh, current_line
+from sbp._compat import current_abstract_mesh, current_line, is_jit_disabled
 from sbp.errors import PlanError, SbpError
 from sbp.tracing import function_being_traced
 
@@ -24,7 +24,7 @@ def check_caller(name: str) -> None:
             "it calls.",
             how="call the plain function: step.__wrapped__(...)",
         )
-    if jax.config.jax_disable_jit:
+    if is_jit_disabled():
         raise SbpError(
             f"{name} is called under jax.disable_jit",
             why="A step is one compiled program and has no other way to run.",

@@ -170,6 +170,19 @@ def test_a_static_argument_by_name_must_be_hashable():
     assert caught.value.what == "argument shift is no array but str"
 
 
+def test_an_object_that_is_called_is_traced_under_the_name_of_its_kind():
+    class Scale:
+        def __init__(self):
+            self.factor = 3.0
+
+        def __call__(self, x, *, shift=0.0):
+            return x * self.factor + shift
+
+    step = sbp.parallelize(Scale(), mesh=MESH)
+    np.testing.assert_array_equal(step(X, shift=1.0), X * 3 + 1)
+    assert step.plan(X, shift=1.0).name == "Scale"
+
+
 def test_derivatives_flow_to_arguments_by_name():
     step = sbp.parallelize(lambda x, *, scale: (x * scale).sum(), mesh=MESH)
     found = jax.grad(lambda scale: step(X, scale=scale))(2.0)
