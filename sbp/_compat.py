@@ -200,6 +200,11 @@ def entry_of(compiled: Any) -> Any:
         return compiled
 
 
+def is_jit_disabled() -> bool:
+    """Whether `jax.disable_jit` is on."""
+    return bool(_config.disable_jit.value)
+
+
 current_abstract_mesh = jax.sharding.get_abstract_mesh
 """The mesh of the enclosing `jax.set_mesh`, possibly empty."""
 

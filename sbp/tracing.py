@@ -6,9 +6,13 @@ bodies; what jax calls `jit`, `remat`, `custom_jvp_call` and the like is laid ou
 """
 
 import dataclasses
+import functools
 import hashlib
+import inspect
+import keyword
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -142,13 +146,48 @@ def array_type(aval: Any) -> ArrayType:
     return ArrayType(tuple(aval.shape), aval.dtype)
 
 
-def trace(
-    fn: Callable[..., Sequence[Any]], structs: Sequence[jax.ShapeDtypeStruct], mesh: Any = None
-) -> Traced:
-    """Traces a function of flat arrays.
+_TRACED: ContextVar[str] = ContextVar("sbp.tracing", default="")
+
+
+def function_being_traced() -> str:
+    """The name of the function that sbp traces at this moment; empty if it traces none.
+
+    jax tells a function that it is traced, but not by whom; only errors ask.
+    """
+    return _TRACED.get()
+
+
+def presented_as(
+    fn: Callable[..., Any], called: Callable[..., Any], names: Sequence[str]
+) -> Callable[..., Any]:
+    """A function that jax's messages name as another one.
 
     Args:
-        fn: Takes arrays, returns a sequence of arrays.
+        fn: The user's function.
+        called: What to call.
+        names: The names of its arguments.
+    """
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    presented = functools.wraps(fn, updated=())(lambda *args: called(*args))
+    presented.__name__ = getattr(fn, "__name__", type(fn).__name__)
+    fit = len(set(names)) == len(names) and all(map(_is_parameter, names))
+    presented.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
+        if fit else [inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)]
+    )  # fmt: skip
+    return presented
+
+
+def _is_parameter(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def trace(fn: Callable[..., Sequence[Any]], structs: Sequence[Any], mesh: Any = None) -> Traced:
+    """Traces a function.
+
+    Args:
+        fn: Takes trees of arrays, returns a sequence of arrays.
         structs: The arrays' shapes and dtypes. No shardings: the function never sees how they lie.
         mesh: The mesh whose axes the function may name in constraints. A mesh that the caller has
             set plays no part.
@@ -170,6 +209,7 @@ def trace(
 
 def _make_jaxpr(fn: Callable[..., Any], structs: Sequence[Any], mesh: Any) -> Any:
     for axis_type in (AxisType.Auto, AxisType.Explicit):
+        outer = _TRACED.set(getattr(fn, "__name__", type(fn).__name__))
         try:
             with _compat.logical_mesh(mesh, axis_type):
                 return jax.make_jaxpr(fn)(*structs)
@@ -182,6 +222,8 @@ def _make_jaxpr(fn: Callable[..., Any], structs: Sequence[Any], mesh: Any) -> An
             if name is None:
                 raise
             raise _collective_error(name, _compat.error_line(error)) from None
+        finally:
+            _TRACED.reset(outer)
     raise AssertionError(fn)
 
 

@@ -276,10 +276,14 @@ def print_links(samples: Sequence[Sample], cluster: Cluster) -> None:
     for kind in KINDS:
         of_kind = [s for s in samples if s.step.kind == kind]
         own = fit_link(of_kind, size, cluster.device)
-        errors = [relative_error(of_kind, link, cluster) for link in (own, cluster.inside)]
-        print(_link_line(kind, own) + "".join(f"{error:14.0%}" for error in errors))
+        # A line through two points says nothing of how well a line fits.
+        error = f"{relative_error(of_kind, own, cluster):.0%}" if len(of_kind) > 2 else "-"
+        common = relative_error(of_kind, cluster.inside, cluster)
+        print(_link_line(kind, own) + f"{error:>14}{common:14.0%}")
     error = relative_error(samples, cluster.inside, cluster)
     print(_link_line("common", cluster.inside) + f"{'':14}{error:14.0%}")
+    print("own error: of the collective's own latency and GB/s; '-': two sizes fix them exactly")
+    print("common error: of the one latency and bandwidth that the file has for all collectives")
 
 
 def _link_line(name: str, link: Link) -> str:

@@ -142,6 +142,9 @@ def prepare(axes: dict[str, int], options: argparse.Namespace) -> Run:
     batch = jax.ShapeDtypeStruct((options.batch, CONFIG.sequence + 1), jnp.int32)
     plan = step.plan(jax.eval_shape(initial_state, jax.random.key(0)), batch)
     print(plan.explain() if options.explain else plan.summary())
+    simulated = "; simulated devices share the cores of this host and are slower"
+    priced = f"Times above are priced for {plan.cluster!r}"
+    print(priced + simulated * (jax.default_backend() == "cpu"))
     print("The first step compiles; then:", flush=True)
     return Run(step, lambda key: step.init(initial_state, key))
 

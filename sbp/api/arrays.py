@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
 from sbp.algebra import ArrayType, B, NdSbp, Partial, format_type
+from sbp.api.binding import check_array
 from sbp.api.options import mesh_sizes
 from sbp.api.requests import as_words
 from sbp.boxing import Step, boxing_path
@@ -23,7 +24,7 @@ def words(array: Any) -> NdSbp:
     """The words of an array.
 
     Args:
-        array: A `jax.Array`, or anything numpy can read.
+        array: A `jax.Array`, a struct with a sharding, a numpy array or a number.
 
     Returns:
         Words on the axes of the array's mesh; none for an array that lies on one device or on the
@@ -31,8 +32,11 @@ def words(array: Any) -> NdSbp:
 
     Raises:
         SignatureError: The array has a sharding that is not over a named mesh.
+        SbpError: It is no array.
     """
     sharding = getattr(array, "sharding", None)
+    if sharding is None:
+        check_array(array, "words", structs=True)
     if sharding is None or len(sharding.device_set) == 1:
         return NdSbp()
     if not isinstance(sharding, NamedSharding):
@@ -55,7 +59,13 @@ def box(array: Any, dst: Any, mesh: Any = None) -> jax.Array:
     Raises:
         SignatureError: The words do not fit the array, or are partial where they cannot be.
         BoxingError: There is no mesh.
+        SbpError: It is no array.
     """
+    check_array(
+        array,
+        "box",
+        "jax.tree.map(lambda x: sbp.box(x, words, mesh), tree) for the leaves of a tree",
+    )
     on = getattr(getattr(array, "sharding", None), "mesh", None)
     target = mesh if mesh is not None else on
     if target is None:
@@ -102,6 +112,7 @@ def _check_partial(wanted: NdSbp, mesh: Any) -> None:
 
 def show(array: Any) -> str:
     """An array's type with its words, and its value; of a partial array the reduced value."""
+    check_array(array, "show")
     found = words(array)
     kind = ArrayType(tuple(np.shape(array)), jax.typeof(array).dtype)
     value = box(array, "") if any(isinstance(w, Partial) for w in found.values()) else array

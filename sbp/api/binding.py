@@ -1,7 +1,7 @@
 """How the arguments of a call fit the user's function; what is wrong with them where they do not.
 
-Comes in: a function and the arguments of a call. Goes out: the arguments by position, or an error
-that names the argument.
+Comes in: a function and the arguments of a call. Goes out: the arguments in one order with the
+names of the last of them, which go by name, or an error that names the argument.
 """
 
 import inspect
@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from sbp.api.options import argument_names, function_name
+from sbp.api.options import function_name, parameter_names, signature_of
 from sbp.api.requests import path_of
 from sbp.errors import SbpError
 
@@ -27,37 +27,60 @@ def struct_of(leaf: Any) -> jax.ShapeDtypeStruct:
     )
 
 
-def by_position(
+def in_order(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Any, ...]:
-    """The arguments of a call by position, with defaults only between those that are given.
+) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """The arguments of a call in an order that does not depend on how they were written.
+
+    Returns:
+        The arguments, and the names of the last of them, which the function takes by name: those
+        behind one that is left to its default, those it takes by name only, and those of its
+        `**kwargs`. A default is no argument: the function sees its own Python value.
 
     Raises:
-        SbpError: The function cannot be called so, or takes some of them by name only.
+        SbpError: The function cannot be called so.
     """
     if not kwargs:
-        return tuple(args)
+        return tuple(args), ()
     bound = check_call(fn, args, kwargs)
-    given = set(bound.arguments)
-    bound.apply_defaults()
-    by_name = [name for name in bound.kwargs if name in given]
-    if by_name:
-        name = function_name(fn)
-        raise SbpError(
-            f"{name} takes {', '.join(by_name)} by name only",
-            why="The words of arguments are kept by position.",
-            how="let the function take it by position too",
-        )
-    named = argument_names(fn, len(bound.args))
-    last = max((k for k, name in enumerate(named) if name.split(".")[0] in given), default=-1)
-    return bound.args[: last + 1]
+    order = {name: k for k, name in enumerate(bound.signature.parameters)}
+    names = sorted(bound.kwargs, key=lambda name: (order.get(name, len(order)), name))
+    return (*bound.args, *(bound.kwargs[name] for name in names)), tuple(names)
+
+
+def call(fn: Callable[..., Any], arguments: Sequence[Any], keywords: Sequence[str]) -> Any:
+    """Calls a function with arguments as `in_order` gives them."""
+    count = len(arguments) - len(keywords)
+    return fn(*arguments[:count], **dict(zip(keywords, arguments[count:], strict=True)))
+
+
+def marked(
+    fn: Callable[..., Any], marks: Sequence[int | str], num_arguments: int, keywords: Sequence[str]
+) -> tuple[int, ...]:
+    """Which arguments of a call are marked.
+
+    Args:
+        fn: The function.
+        marks: Positions of its parameters, or names of those that it takes by name.
+        num_arguments: Number of arguments of the call.
+        keywords: Names of the last of them, as `in_order` gives them.
+    """
+    count, names = num_arguments - len(keywords), parameter_names(fn)
+    found = []
+    for mark in marks:
+        name = mark if isinstance(mark, str) else names[mark] if mark < len(names) else None
+        if isinstance(mark, int) and mark < count:
+            found.append(mark)
+        elif name in keywords:
+            found.append(count + keywords.index(name))
+    return tuple(found)
 
 
 def check_call(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> inspect.BoundArguments:
     """Refuses arguments that the function cannot be called with."""
-    signature, name = inspect.signature(fn), function_name(fn)
+    signature, name = signature_of(fn), function_name(fn)
     try:
         return signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -68,9 +91,9 @@ def check_call(
         ) from None
 
 
-def check_arguments(fn: Callable[..., Any], args: Sequence[Any], static: Sequence[int]) -> None:
+def check_arguments(names: Sequence[str], arguments: Sequence[Any], static: Sequence[int]) -> None:
     """Refuses an argument that is neither a tree of arrays nor a static value."""
-    for k, (name, arg) in enumerate(zip(argument_names(fn, len(args)), args, strict=True)):
+    for k, (name, arg) in enumerate(zip(names, arguments, strict=True)):
         if k not in static:
 
             def called(path: str, name: str = name) -> str:
@@ -108,6 +131,41 @@ def check_arrays(tree: Any, called: Callable[[str], str], how: str) -> None:
                 why=f"A step takes and returns trees of arrays and numbers.{too_large}",
                 how=how,
             ) from None
+
+
+def check_values(name: str, paths: Sequence[str], leaves: Sequence[Any]) -> None:
+    """Refuses argument leaves that are shapes only, where values are needed."""
+    for path, leaf in zip(paths, leaves, strict=True):
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            raise SbpError(
+                f"argument {path} of {name} is a shape without values",
+                why="A call computes; a plan is all that can be made from shapes.",
+                how=["step.plan(...) takes shapes", "pass an array"],
+            )
+
+
+def check_array(array: Any, what: str, how: str = "", structs: bool = False) -> None:
+    """Refuses what is no single array.
+
+    Args:
+        array: Something that a user gave.
+        what: The function that it was given to.
+        how: A remedy, where it is not a leaf at a time.
+        structs: Whether shapes without values will do.
+    """
+    if isinstance(array, jax.ShapeDtypeStruct):
+        fits = structs
+    else:
+        try:
+            fits = jax.typeof(array) is not None
+        except (TypeError, OverflowError):
+            fits = False
+    if not fits:
+        raise SbpError(
+            f"sbp.{what} was given something of type {type(array).__name__}, which is no array",
+            why=f"It takes one array or number{'' if structs else ' with values'}.",
+            how=how or f"jax.tree.map(sbp.{what}, tree) for the leaves of a tree",
+        )
 
 
 def _is_hashable(value: Any) -> bool:

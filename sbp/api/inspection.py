@@ -13,7 +13,8 @@ import numpy as np
 
 from sbp import reference
 from sbp.algebra import P_MAX, P_MIN, B, NdSbp, P, Partial, Split, Word, parse_word
-from sbp.api.binding import struct_of
+from sbp.api.binding import check_array, struct_of
+from sbp.api.options import argument_names
 from sbp.cost_model import CostModel
 from sbp.errors import SbpError, SignatureError
 from sbp.factors import Signature
@@ -22,7 +23,7 @@ from sbp.hardware import CPU
 from sbp.problem import Problem
 from sbp.rules.laws import is_ordered
 from sbp.search import solve_optimally
-from sbp.tracing import trace
+from sbp.tracing import presented_as, trace
 
 MAX_COMBINATIONS = 4096
 
@@ -36,10 +37,14 @@ def signatures(fn: Callable[..., Any], *args: Any, num_devices: int = 2) -> tupl
         num_devices: Size of the axis.
 
     Raises:
-        SbpError: The function has too many arguments to try all words.
+        SbpError: The function has too many arguments to try all words, or not arrays.
     """
+    for x in args:
+        check_array(x, "signatures", "give the function one argument an array", structs=True)
     structs = [struct_of(x) for x in args]
-    traced = trace(lambda *xs: jax.tree.leaves(fn(*xs)), structs)
+    names = argument_names(fn, len(structs))
+    called = presented_as(fn, lambda *xs: jax.tree.leaves(fn(*xs)), names)
+    traced = trace(called, structs)
     mesh = Mesh(("axis",), (num_devices,))
     outputs = traced.block.outputs
     choices = [_choices(s.shape, num_devices) for s in (*structs, *(a.type for a in outputs))]

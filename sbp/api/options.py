@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -35,8 +34,8 @@ class Options:
         mesh: The user's mesh, concrete or abstract.
         in_sbp: Words of arguments, as given.
         out_sbp: Words of results, as given.
-        donate: Positions of donated arguments.
-        static: Positions of static arguments.
+        donate: Positions of donated arguments; names of those that the function takes by name.
+        static: The same of static arguments.
         tie: `auto`, None, or result path -> argument path.
         conditions: What a plan must meet.
         costs: Prices.
@@ -47,8 +46,8 @@ class Options:
     mesh: Any
     in_sbp: Any
     out_sbp: Any
-    donate: tuple[int, ...]
-    static: tuple[int, ...]
+    donate: tuple[int | str, ...]
+    static: tuple[int | str, ...]
     tie: Any
     conditions: Conditions
     costs: CostModel
@@ -103,8 +102,6 @@ def find_cluster(hardware: Cluster | str | os.PathLike[str] | None, mesh: Any) -
 
     A mesh without devices is priced for H100.
     """
-    if isinstance(hardware, Cluster):
-        return hardware
     if hardware is None and isinstance(mesh, jax.sharding.AbstractMesh):
         return machines.H100_NODE
     if hardware is None:
@@ -113,11 +110,10 @@ def find_cluster(hardware: Cluster | str | os.PathLike[str] | None, mesh: Any) -
         if cluster is None:
             raise _unknown_cluster(f"no cluster of {kind!r} is known")
         return cluster
-    if isinstance(hardware, str) and hardware in machines.BY_NAME:
-        return machines.BY_NAME[hardware]
-    if isinstance(hardware, str | os.PathLike) and Path(hardware).suffix == ".json":
-        return Cluster.load(Path(hardware))
-    raise _unknown_cluster(f"hardware={hardware!r} is not known")
+    cluster = machines.as_cluster(hardware)
+    if cluster is None:
+        raise _unknown_cluster(f"hardware={hardware!r} is not known")
+    return cluster
 
 
 def find_costs(mesh: Any, hardware: Any, objective: Any, overlap: Any) -> CostModel:
@@ -157,46 +153,59 @@ def mesh_sizes(mesh: Any) -> tuple[int, ...]:
 
 def positions(
     fn: Callable[..., Any], argnums: int | Sequence[int], argnames: str | Sequence[str], what: str
-) -> tuple[int, ...]:
-    """Positions of arguments given by number or name."""
+) -> tuple[int | str, ...]:
+    """Positions of arguments given by number or name; names of those that go by name only."""
     numbers = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
     names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
-    known = parameter_names(fn)
-    takes = f"{function_name(fn)} takes {', '.join(known) or 'no arguments by position'}."
+    known, by_name = parameter_names(fn), _keyword_names(fn)
     for name in names:
-        if name not in known:
+        if name not in (*known, *by_name) and not _takes(fn, inspect.Parameter.VAR_KEYWORD):
             raise SbpError(
                 f"{what}_argnames names {name!r}, which {function_name(fn)} does not take",
-                why=takes,
-                how=_similar(name, known) or ["name one of its arguments"],
+                why=_all_taken(fn),
+                how=_similar(name, (*known, *by_name)) or ["name one of its arguments"],
             )
+    any_number = _takes(fn, inspect.Parameter.VAR_POSITIONAL)
+    least, most = (0, math.inf) if any_number else (-len(known), len(known))
+    numbered = "a number from 0" + f" to {len(known) - 1}" * (not any_number)
     for number in numbers:
-        if not isinstance(number, int) or not 0 <= number < _most_arguments(fn):
+        if not isinstance(number, int) or not least <= number < most:
             raise SbpError(
                 f"{what}_argnums has {number!r}, which is no argument of {function_name(fn)}",
-                why=f"{takes} Arguments are counted from 0.",
-                how=[f"a number from 0 to {len(known) - 1}"] * bool(known)
-                + [f"{what}_argnames={name!r}" for name in known[:3]],
+                why=f"{_all_taken(fn)} Arguments are counted from 0.",
+                how=[numbered] * bool(most)
+                + [f"{what}_argnames={name!r}" for name in (*known, *by_name)[:3]],
             )
-    return tuple(dict.fromkeys((*numbers, *map(known.index, names))))
+    counted = (number % len(known) if number < 0 else number for number in numbers)
+    found = (known.index(name) if name in known else name for name in names)
+    return tuple(dict.fromkeys((*counted, *found)))
+
+
+def _all_taken(fn: Callable[..., Any]) -> str:
+    """What a function takes, as a sentence."""
+    known, by_name = parameter_names(fn), _keyword_names(fn)
+    taken = [", ".join(known)] * bool(known) + [f"{', '.join(by_name)} by name"] * bool(by_name)
+    return f"{function_name(fn)} takes {', and '.join(taken) or 'no named arguments'}."
 
 
 def _similar(name: str, known: Sequence[str]) -> list[str]:
     return [repr(close) for close in difflib.get_close_matches(name, known, cutoff=0.5)]
 
 
-def _most_arguments(fn: Callable[..., Any]) -> float:
-    many = any(p.kind == p.VAR_POSITIONAL for p in _parameters(fn))
-    return math.inf if many else len(parameter_names(fn))
+def _takes(fn: Callable[..., Any], kind: Any) -> bool:
+    return any(parameter.kind == kind for parameter in _parameters(fn))
 
 
-def check_disjoint(fn: Callable[..., Any], donate: Sequence[int], static: Sequence[int]) -> None:
+def check_disjoint(
+    fn: Callable[..., Any], donate: Sequence[int | str], static: Sequence[int | str]
+) -> None:
     """An argument cannot be both donated and static."""
-    both = sorted({*donate} & {*static})
+    both = [mark for mark in donate if mark in static]
     if both:
-        names = [*parameter_names(fn), *(f"argument {k}" for k in range(max(both) + 1))]
+        names = dict(enumerate(parameter_names(fn)))
+        shown = (k if isinstance(k, str) else names.get(k, f"argument {k}") for k in both)
         raise SbpError(
-            f"{', '.join(names[k] for k in both)} of {function_name(fn)} is donated and static",
+            f"{', '.join(shown)} of {function_name(fn)} is donated and static",
             why="A static argument is no array, so it has no memory to give.",
             how=["do not donate it", "do not make it static"],
         )
@@ -228,18 +237,44 @@ def parameter_names(fn: Callable[..., Any]) -> list[str]:
     return [p.name for p in _parameters(fn) if p.kind in kinds]
 
 
+def _keyword_names(fn: Callable[..., Any]) -> list[str]:
+    return [p.name for p in _parameters(fn) if p.kind == p.KEYWORD_ONLY]
+
+
 def _parameters(fn: Callable[..., Any]) -> Sequence[inspect.Parameter]:
+    return tuple(signature_of(fn).parameters.values())
+
+
+def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
+    """What a function takes; any positional arguments where it does not tell."""
     try:
-        return tuple(inspect.signature(fn).parameters.values())
+        return inspect.signature(fn)
     except (TypeError, ValueError):
-        return (inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),)
+        rest = inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)
+        return inspect.Signature([rest])
 
 
-def argument_names(fn: Callable[..., Any], count: int) -> list[str]:
-    """A name for each positional argument of a call; `args.2` where the function names none."""
+def argument_names(
+    fn: Callable[..., Any], num_arguments: int, keywords: Sequence[str] = ()
+) -> list[str]:
+    """A name for each argument of a call; `args.2` where the function names none.
+
+    Args:
+        fn: The function.
+        num_arguments: How many there are.
+        keywords: Names of the last of them, which go by name.
+    """
+    count = num_arguments - len(keywords)
     names = parameter_names(fn)[:count]
-    rest = next((p.name for p in _parameters(fn) if p.kind == p.VAR_POSITIONAL), "args")
-    return names + [f"{rest}.{k}" for k in range(count - len(names))]
+    rest = _name_of(fn, inspect.Parameter.VAR_POSITIONAL, "args")
+    names += [f"{rest}.{k}" for k in range(count - len(names))]
+    more = _name_of(fn, inspect.Parameter.VAR_KEYWORD, "kwargs")
+    # f(x, /, **more) takes a second x by name.
+    return names + [f"{more}.{name}" if name in names else name for name in keywords]
+
+
+def _name_of(fn: Callable[..., Any], kind: Any, otherwise: str) -> str:
+    return next((p.name for p in _parameters(fn) if p.kind == kind), otherwise)
 
 
 def function_name(fn: Callable[..., Any]) -> str:

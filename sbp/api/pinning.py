@@ -11,6 +11,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from sbp import _compat
 from sbp.algebra import ArrayType, NdSbp, Partial, Split, Word, format_type
+from sbp.api.binding import check_array
 from sbp.errors import SignatureError
 from sbp.specs import from_partition_spec, spec_of
 from sbp.tracing import PIN, array_type
@@ -28,8 +29,19 @@ def pin(x: Any, words: NdSbp | str | None = None, /, **by_axis: Word | str) -> A
         The array. Outside a plan and without a mesh this is the identity.
 
     Raises:
-        SignatureError: A dim does not exist.
+        SignatureError: A dim does not exist, or the words are none.
+        SbpError: It is no array.
     """
+    check_array(
+        x, "pin", "jax.tree.map(lambda x: sbp.pin(x, words), tree) for the leaves of a tree"
+    )
+    if not isinstance(words, NdSbp | str | None):
+        raise SignatureError(
+            f"sbp.pin was given {words!r}, which is not words",
+            where=_compat.current_line(),
+            why="Words are text or NdSbp.",
+            how=["sbp.pin(x, 'dp: S(0)')", "sbp.pin(x, dp=sbp.S(0))"],
+        )
     asked = NdSbp.parse(words) if isinstance(words, str) else (words or NdSbp())
     named = {
         axis: NdSbp.parse(f"{axis}: {word}")[axis] if isinstance(word, str) else word

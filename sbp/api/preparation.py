@@ -13,7 +13,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sbp import _compat
 from sbp.algebra import ArrayType, NdSbp, Partial
-from sbp.api.binding import check_arrays
+from sbp.api.binding import call, check_arrays, marked
 from sbp.api.options import Options, argument_names, function_name
 from sbp.api.requests import leaf_paths, spread
 from sbp.api.ties import find_ties
@@ -24,7 +24,7 @@ from sbp.lowering.manual import lower_manually
 from sbp.plan import Origin, Plan, make_plan
 from sbp.plan.assignment import Assignment
 from sbp.specs import spec_of
-from sbp.tracing import Traced, trace
+from sbp.tracing import Traced, presented_as, trace
 
 _LOG = logging.getLogger("sbp")
 
@@ -35,6 +35,7 @@ class Prepared:
 
     Attributes:
         flat: The user's function on flat arrays.
+        names: Names of the arguments that are not static.
         traced: The program.
         plan: Its plan.
         assignment: The plan's choices.
@@ -43,11 +44,12 @@ class Prepared:
         structs: Types of the argument leaves.
         paths: Their paths.
         static: Static arguments by position.
-        donate: Positions of donated arguments.
+        donate: Positions of donated arguments among those that are not static.
         lowering: Which lowering to use.
     """
 
     flat: Callable[..., Sequence[Any]]
+    names: tuple[str, ...]
     traced: Traced
     plan: Plan
     assignment: Assignment
@@ -132,7 +134,7 @@ class Prepared:
                 body,
                 in_shardings=self.in_shardings(mesh),
                 out_shardings=self.out_shardings(mesh),
-                donate_argnums=[k - sum(s < k for s in self.static) for k in self.donate],
+                donate_argnums=self.donate,
             )
         return self._programs[mesh.axis_types]
 
@@ -238,7 +240,7 @@ def _explicit_part(sharding: NamedSharding) -> NamedSharding:
 
 
 def prepare(
-    fn: Callable[..., Any], options: Options, args: Sequence[Any], in_tree: Any,
+    fn: Callable[..., Any], options: Options, keywords: Sequence[str], in_tree: Any,
     structs: tuple[jax.ShapeDtypeStruct, ...], static: Mapping[int, Any], first: Prepared | None,
 ) -> Prepared:  # fmt: skip
     """Traces and plans a function for one set of shapes.
@@ -246,25 +248,26 @@ def prepare(
     Args:
         fn: The user's function.
         options: What is asked.
-        args: The arguments, for their number.
-        in_tree: Structure of the tuple of those that are not static.
+        keywords: Names of the last arguments, which go by name.
+        in_tree: Structure of the tuple of arguments that are not static.
         structs: Types of their leaves.
         static: Static arguments by position.
         first: What fixed the words at the ends before, if anything did.
     """
     out_trees: list[Any] = []
+    arguments = in_tree.unflatten(structs)
+    num_arguments = len(arguments) + len(static)
+    named = argument_names(fn, num_arguments, keywords)
+    names = tuple(name for k, name in enumerate(named) if k not in static)
 
-    def flat(*leaves: Any) -> Sequence[Any]:
-        dynamic = iter(in_tree.unflatten(leaves))
-        full = [static[k] if k in static else next(dynamic) for k in range(len(args))]
-        results, out_tree = jax.tree.flatten(returned := fn(*full))
-        check_arrays(
-            returned, lambda path: f"{result_name(path)} of {function_name(fn)}", "return arrays"
-        )
+    def called(*dynamic: Any) -> Sequence[Any]:
+        rest = iter(dynamic)
+        full = [static[k] if k in static else next(rest) for k in range(num_arguments)]
+        results, out_tree = _flat_results(fn, call(fn, full, keywords))
         out_trees.append(out_tree)
         return results
 
-    traced = trace(flat, structs, options.mesh)
+    traced = trace(presented_as(fn, called, names), arguments, options.mesh)
     if any(map(_compat.is_differentiated, traced.consts)):
         raise SbpError(
             f"{function_name(fn)} closes over a value that is being differentiated",
@@ -273,11 +276,14 @@ def prepare(
             how="make the value an argument",
         )
     out_tree = out_trees[-1]
-    named = argument_names(fn, len(args))
-    dynamic = [name for k, name in enumerate(named) if k not in static]
-    trees = dict(zip(dynamic, in_tree.unflatten(structs), strict=True))
     outputs = [jax.ShapeDtypeStruct(a.type.shape, a.type.dtype) for a in traced.block.outputs]
-    boundary = _boundary(options, trees, out_tree.unflatten(outputs), in_tree, out_tree, first)
+    donate = tuple(
+        k - sum(s < k for s in static) for k in marked(fn, options.donate, num_arguments, keywords)
+    )
+    boundary = _boundary(
+        options, dict(zip(names, arguments, strict=True)), out_tree.unflatten(outputs), donate,
+        in_tree, out_tree, first,
+    )  # fmt: skip
 
     def plan_for(ends: Boundary, saved: Plan | None = None) -> tuple[Plan, Assignment]:
         _check_ends(options, ends)
@@ -290,23 +296,30 @@ def prepare(
 
     plan, assignment = plan_for(boundary, options.saved)
     return Prepared(
-        flat, traced, plan, assignment, in_tree, out_tree, structs,
-        boundary.argument_paths, static, options.donate, options.lowering,
+        lambda *leaves: called(*in_tree.unflatten(leaves)), names, traced, plan, assignment,
+        in_tree, out_tree, structs, boundary.argument_paths, static, donate, options.lowering,
     )  # fmt: skip
 
 
+def _flat_results(fn: Callable[..., Any], returned: Any) -> tuple[list[Any], Any]:
+    check_arrays(
+        returned, lambda path: f"{result_name(path)} of {function_name(fn)}", "return arrays"
+    )
+    return jax.tree.flatten(returned)
+
+
 def _boundary(
-    options: Options, trees: Mapping[str, Any], results: Any, in_tree: Any, out_tree: Any,
-    first: Prepared | None,
+    options: Options, trees: Mapping[str, Any], results: Any, donate: Sequence[int], in_tree: Any,
+    out_tree: Any, first: Prepared | None,
 ) -> Boundary:  # fmt: skip
     arguments = leaf_paths(trees)
     outputs = leaf_paths({"": results})
-    ties = find_ties(options, trees, results, arguments, outputs)
+    ties = find_ties(options.tie, donate, trees, results, arguments, outputs)
     if first is None:
         in_words = spread(options.in_sbp, trees, options.mesh, "in_sbp")
         out_words = spread(options.out_sbp, {"": results}, options.mesh, "out_sbp")
     else:
-        _check_structure(first, in_tree, out_tree)
+        _check_structure(first, tuple(trees), in_tree, out_tree)
         in_words = tuple(words for _, words in first.plan.arguments)
         out_words = tuple(words for _, words in first.plan.results)
         leaves = [x for tree in (*trees.values(), results) for x in jax.tree.leaves(tree)]
@@ -316,7 +329,13 @@ def _boundary(
     return Boundary(tuple(arguments), tuple(outputs), in_words, out_words, ties)
 
 
-def _check_structure(first: Prepared, in_tree: Any, out_tree: Any) -> None:
+def _check_structure(first: Prepared, names: tuple[str, ...], in_tree: Any, out_tree: Any) -> None:
+    if first.names != names:
+        raise PlanError(
+            f"{first.plan.name} is called with other arguments than it was planned for",
+            why=f"First: {', '.join(first.names)}\nNow:   {', '.join(names)}",
+            how="parallelize the function again for these arguments",
+        )
     for what, old, new in (
         ("is called with", first.in_tree, in_tree),
         ("returns", first.out_tree, out_tree),

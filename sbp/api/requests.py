@@ -37,6 +37,12 @@ def as_words(request: Any, mesh: Any, ndim: int, where: str) -> NdSbp:
         if isinstance(request, NamedSharding):
             _check_same_mesh(request.mesh, mesh)
             request = request.spec
+        if not isinstance(request, PartitionSpec):
+            raise SignatureError(
+                f"{request!r} is not words",
+                why="Words are text, NdSbp, PartitionSpec or NamedSharding.",
+                how="write for example 'dp: S(0)'",
+            )
         return from_partition_spec(request, mesh, ndim)
     except SignatureError as error:
         raise SignatureError(error.what, where=where, why=error.why, how=error.how) from None
@@ -192,10 +198,17 @@ def _shadowed(pattern: str, patterns: Sequence[str], what: str) -> SignatureErro
 def _by_position(request: Any, trees: Mapping[str, Any], what: str) -> list[Any]:
     if len(trees) == 1 and "" in trees:
         return _prefix(request, trees[""], what)
-    if not isinstance(request, Sequence) or len(request) != len(trees):
-        given = repr(request)
-        if isinstance(request, Sequence):
-            given = f"{len(request)} entr{'y' if len(request) == 1 else 'ies'}"
+    if not isinstance(request, Sequence):
+        raise SignatureError(
+            f"{what}={request!r} is not a request for words",
+            why="It is words for all arguments, a mapping from argument name or path pattern to "
+            "words, or one entry an argument.\nWords are text, NdSbp, PartitionSpec or "
+            "NamedSharding.",
+            how=[f"{what}={{'{next(iter(trees), 'x')}': 'dp: S(0)'}}", f"{what}='dp: S(0)'",
+                 f"{what}=('dp: S(0)', None), in the order of the arguments"],
+        )  # fmt: skip
+    if len(request) != len(trees):
+        given = f"{len(request)} entr{'y' if len(request) == 1 else 'ies'}"
         raise SignatureError(
             f"{what} has {given} for {len(trees)} argument{'s'[: len(trees) != 1]}",
             why=f"The arguments are {', '.join(trees)}.",

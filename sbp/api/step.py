@@ -11,15 +11,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding
 
 from sbp import _compat
-from sbp._compat import context_token, current_abstract_mesh
+from sbp._compat import context_token
 from sbp.algebra import NdSbp, Partial
 from sbp.api.arrays import box
-from sbp.api.binding import by_position, check_arguments, check_call, struct_of
+from sbp.api.binding import (
+    call,
+    check_arguments,
+    check_call,
+    check_values,
+    in_order,
+    marked,
+    struct_of,
+)
 from sbp.api.options import (
     Options,
+    argument_names,
     check_disjoint,
     check_function,
     check_plan,
@@ -32,6 +41,7 @@ from sbp.api.options import (
 )
 from sbp.api.preparation import Prepared, prepare
 from sbp.api.requests import described
+from sbp.api.surroundings import check_caller, mesh_of_call
 from sbp.errors import PlanError, SbpError
 from sbp.hardware import Cluster
 from sbp.plan import Conditions, Plan
@@ -95,9 +105,7 @@ def parallelize(
             parse_nbytes("max_nbytes", max_nbytes),
             dtype_name(reduce_dtype),
         ),
-        costs,
-        choose("lowering", lowering, ("manual", "auto")),
-        plan,
+        costs, choose("lowering", lowering, ("manual", "auto")), plan,
     )  # fmt: skip
     return Step(fn, options)
 
@@ -120,20 +128,23 @@ class Step:
         self._run: Any = None
         # The mesh that was set when `_run` was chosen: its axis types are those of the program.
         self._context: Any = None
+        # The names of the last arguments of `_run`, which the function takes by name.
+        self._keywords: tuple[str, ...] = ()
         self.__name__ = function_name(fn)
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the step; see `parallelize`."""
+        keywords: tuple[str, ...] = ()
         if kwargs:
-            args = by_position(self._fn, args, kwargs)
-        if context_token() is not self._context:
-            return self._settle(args)
+            args, keywords = in_order(self._fn, args, kwargs)
+        if context_token() is not self._context or keywords != self._keywords:
+            return self._settle(args, keywords)
         try:
             return self._run(*args)
         except (ValueError, TypeError, NotImplementedError) as error:
-            return self._settle(args, error)
+            return self._settle(args, keywords, error)
 
     def __repr__(self) -> str:
         state = "planned" if self._first else "not planned yet"
@@ -146,16 +157,22 @@ class Step:
             *args: Arrays, or anything with shape and dtype such as `jax.ShapeDtypeStruct`.
             **kwargs: Arguments by name.
         """
-        return self._prepare(by_position(self._fn, args, kwargs)).plan
+        return self._prepare(*in_order(self._fn, args, kwargs)).plan
 
-    def place(self, *args: Any) -> Any:
+    def place(self, *args: Any, **kwargs: Any) -> Any:
         """Puts arguments where the plan wants them.
 
+        Args:
+            *args: Arrays.
+            **kwargs: Arguments by name.
+
         Returns:
-            The arguments as global arrays: a tuple, or the one argument alone.
+            The arguments as global arrays, in the function's order: a tuple, or the one argument
+            alone.
         """
-        prepared = self._prepare(args)
-        placed = self._put(prepared, args, self._mesh())
+        arguments, keywords = in_order(self._fn, args, kwargs)
+        prepared = self._prepare(arguments, keywords)
+        placed = self._put(prepared, arguments, self._mesh())
         return placed[0] if len(placed) == 1 else placed
 
     def init(self, init_fn: Callable[..., Any], *args: Any) -> Any:
@@ -169,6 +186,13 @@ class Step:
         Raises:
             PlanError: There is no plan yet, or no argument is like the result.
         """
+        if not callable(init_fn):
+            raise SbpError(
+                f"init was given {init_fn!r}, which cannot be called",
+                why="It takes a function and its arguments, and runs it where the plan wants what "
+                "it returns.",
+                how=["step.init(init_fn, key)", "step.place(...) for arrays that exist"],
+            )
         made = jax.eval_shape(init_fn, *args)
         if self._first is None:
             raise PlanError(
@@ -192,87 +216,57 @@ class Step:
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Jax's lowered program for these arguments (a `jax.stages.Lowered`)."""
-        return self._prepare(by_position(self._fn, args, kwargs)).lower(self._mesh())
+        return self._prepare(*in_order(self._fn, args, kwargs)).lower(self._mesh())
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """The traced one-device program, for printing."""
-        return self._prepare(by_position(self._fn, args, kwargs)).traced
+        return self._prepare(*in_order(self._fn, args, kwargs)).traced
 
-    def _prepare(self, args: Sequence[Any]) -> Prepared:
-        static = {k: args[k] for k in self._options.static if k < len(args)}
+    def _prepare(self, args: Sequence[Any], keywords: tuple[str, ...]) -> Prepared:
+        places = marked(self._fn, self._options.static, len(args), keywords)
+        static = {k: args[k] for k in places}
         leaves, tree = jax.tree.flatten(tuple(x for k, x in enumerate(args) if k not in static))
         try:
             structs = tuple(map(struct_of, leaves))
             types = tuple((s.shape, s.dtype, s.weak_type) for s in structs)
-            key = (tree, types, tuple((k, type(x), x) for k, x in static.items()))
+            key = (keywords, tree, types, tuple((k, type(x), x) for k, x in static.items()))
             known = self._prepared.get(key)
         except (TypeError, OverflowError):
-            check_call(self._fn, args, {})
-            check_arguments(self._fn, args, self._options.static)
+            self._check_call(args, keywords)
+            check_arguments(argument_names(self._fn, len(args), keywords), args, places)
             raise
         if known is None:
-            check_call(self._fn, args, {})
+            self._check_call(args, keywords)
             known = self._prepared[key] = prepare(
-                self._fn, self._options, args, tree, structs, static, self._first
+                self._fn, self._options, keywords, tree, structs, static, self._first
             )
             self._first = self._first or known
         return known
 
+    def _check_call(self, args: Sequence[Any], keywords: Sequence[str]) -> None:
+        call(lambda *xs, **named: check_call(self._fn, xs, named), args, keywords)
+
     def _mesh(self) -> Mesh:
-        """The mesh to run on: the user's devices, with the axis types of the context."""
-        mesh = self._options.mesh
-        if isinstance(mesh, jax.sharding.AbstractMesh):
-            raise PlanError(
-                f"{self.__name__} has an abstract mesh",
-                why="An AbstractMesh has no devices to run on.",
-                how="use step.plan(...), or give a mesh of devices: flowjax.make_mesh(...)",
-            )
-        context = current_abstract_mesh()
         partial = self._first is not None and self._first.has_partial_boundary
-        if not context.empty:
-            self._check_context(context, partial)
-            types = context.axis_types
-        else:
-            types = mesh.axis_types if partial else (AxisType.Auto,) * len(mesh.axis_names)
-        return Mesh(mesh.devices, mesh.axis_names, axis_types=types)
+        return mesh_of_call(self.__name__, self._options.mesh, partial)
 
-    def _check_context(self, context: Any, partial: bool) -> None:
-        ours, theirs = (
-            ", ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
-            for mesh in (self._options.mesh, context)
-        )
-        if ours != theirs:
-            raise PlanError(
-                f"{self.__name__} is for a mesh of {ours}, jax.set_mesh has set one of {theirs}",
-                why="Arrays of one program lie on one mesh.",
-                how=["leave the context", "parallelize for the mesh of the context"],
-            )
-        if AxisType.Manual in context.axis_types:
-            raise PlanError(
-                f"{self.__name__} is called inside a jax.shard_map",
-                why="A step takes whole arrays and has all axes of the mesh to itself.",
-                how="call it outside the shard_map",
-            )
-        if partial and AxisType.Auto in context.axis_types:
-            raise PlanError(
-                f"{self.__name__} has partial arrays at its ends, "
-                "jax.set_mesh has set a mesh with Auto axes",
-                why="jax's unreduced arrays exist on Explicit axes only.",
-                how=["leave the context", "set the mesh with axis_types=AxisType.Explicit"],
-            )
-
-    def _settle(self, args: Sequence[Any], error: Exception | None = None) -> Any:
+    def _settle(
+        self, args: Sequence[Any], keywords: tuple[str, ...], error: Exception | None = None
+    ) -> Any:
         """Finds the program for these arguments, brings them where it wants them, runs it.
 
         Args:
             args: Arguments that the program at hand was not made for.
-            error: What it said of them; None where the context has changed.
+            keywords: Names of the last of them, which go by name.
+            error: What it said of them; None where it was not asked.
         """
         if isinstance(error, SbpError):
             raise error
-        prepared = self._prepare(args)
+        check_caller(self.__name__)
+        prepared = self._prepare(args, keywords)
         mesh = self._mesh()
         leaves = jax.tree.leaves(prepared.dynamic(args))
+        check_values(self.__name__, prepared.paths, leaves)
         if any(map(_compat.is_tracer, (*leaves, *prepared.traced.consts))):
             return prepared.program(mesh)(*prepared.dynamic(args))
         run = self._executable(prepared, mesh)
@@ -285,7 +279,7 @@ class Step:
         ]
         if error is not None and run is self._run and not moved:
             raise error
-        self._run, self._context = run, context_token()
+        self._run, self._context, self._keywords = run, context_token(), keywords
         for path, nbytes in moved:
             self._tell(path, f"{self.__name__}: moved {path} ({nbytes} bytes) to where the plan "
                        "wants it; step.place does this ahead of time")  # fmt: skip
@@ -312,6 +306,7 @@ class Step:
 
     def _put(self, prepared: Prepared, args: Sequence[Any], mesh: Mesh) -> tuple[Any, ...]:
         leaves = jax.tree.leaves(prepared.dynamic(args))
+        check_values(self.__name__, prepared.paths, leaves)
         ends = zip(leaves, prepared.plan.arguments, prepared.leaf_shardings(mesh), strict=True)
         return prepared.with_leaves(args, [
             # jax can put an array neither into a partial sharding nor out of one.

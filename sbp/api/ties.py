@@ -9,19 +9,19 @@ from typing import Any
 
 import jax
 
-from sbp.api.options import Options
 from sbp.api.requests import described
 from sbp.errors import SbpError
 
 
 def find_ties(
-    options: Options, trees: Mapping[str, Any], results: Any, arguments: Sequence[str],
-    outputs: Sequence[str],
+    tie: Any, donated: Sequence[int], trees: Mapping[str, Any], results: Any,
+    arguments: Sequence[str], outputs: Sequence[str],
 ) -> dict[int, int]:  # fmt: skip
     """Argument leaf by result leaf.
 
     Args:
-        options: Which arguments are donated, and the `tie` option.
+        tie: The option of `parallelize`.
+        donated: Positions of the donated ones among the trees.
         trees: Argument trees of structs, by name; static ones left out.
         results: The result tree of structs.
         arguments: Paths of the argument leaves.
@@ -30,20 +30,20 @@ def find_ties(
     Raises:
         SbpError: An explicit tie names a path that is not there, or unequal trees.
     """
-    if options.tie is None:
+    if tie is None:
         return {}
-    if options.tie == "auto":
-        return _automatic(options, trees, results)
-    if not isinstance(options.tie, Mapping):
+    if tie == "auto":
+        return _automatic(donated, trees, results)
+    if not isinstance(tie, Mapping):
         raise SbpError(
-            f"tie={options.tie!r} is not an option",
+            f"tie={tie!r} is not an option",
             why="A tie gives a result the words of the argument whose place it takes.",
             how=["tie='auto'", "tie=None", "tie={result path: argument path}"],
         )
     sources = [x for tree in trees.values() for x in jax.tree.leaves(tree)]
     targets = jax.tree.leaves(results)
     ties: dict[int, int] = {}
-    for result, argument in options.tie.items():
+    for result, argument in tie.items():
         below = _below(result, outputs, "result"), _below(argument, arguments, "argument")
         ours, theirs = [targets[k] for k in below[0]], [sources[k] for k in below[1]]
         if not _alike(ours, theirs):
@@ -73,9 +73,8 @@ def _below(path: str, paths: Sequence[str], what: str) -> list[int]:
     return found
 
 
-def _automatic(options: Options, trees: Mapping[str, Any], results: Any) -> dict[int, int]:
+def _automatic(donated: Sequence[int], trees: Mapping[str, Any], results: Any) -> dict[int, int]:
     ties: dict[int, int] = {}
-    donated = {k - sum(s < k for s in options.static) for k in options.donate}
     start = 0
     for position, tree in enumerate(trees.values()):
         count = len(jax.tree.leaves(tree))

@@ -8,6 +8,7 @@ of the vendor unless a comment says otherwise; a plan priced with them is a rank
 
 from sbp.hardware.catalogue import BY_NAME as BY_NAME
 from sbp.hardware.catalogue import CPU as CPU
+from sbp.hardware.catalogue import as_cluster as as_cluster
 from sbp.hardware.catalogue import cluster_of_device as cluster_of_device
 from sbp.hardware.cluster import Cluster as Cluster
 from sbp.hardware.cluster import Device as Device

@@ -1,7 +1,10 @@
 """The clusters that sbp knows by name, and which of them a device belongs to."""
 
+import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
 
 from sbp.hardware.cluster import Cluster, Device, Link
 from sbp.hardware.gpus import (
@@ -52,6 +55,25 @@ _KINDS = (
     (r"TPU v5( lite|e)", TPU_V5E_POD),
     (r"TPU v5p?", TPU_V5P_POD),
 )
+
+
+def as_cluster(hardware: object) -> Cluster | None:
+    """A cluster that is given: itself, by name, or by the path of a hardware file (`.json`).
+
+    Returns:
+        The cluster; None if it is not one, or the name is not known.
+
+    Raises:
+        SbpError: The file does not hold one.
+    """
+    if isinstance(hardware, Cluster):
+        return hardware
+    if isinstance(hardware, str) and hardware in BY_NAME:
+        return BY_NAME[hardware]
+    if not isinstance(hardware, str | os.PathLike):
+        return None
+    path = Path(cast("str | os.PathLike[str]", hardware))
+    return Cluster.load(path) if path.suffix == ".json" else None
 
 
 def cluster_of_device(kind: str) -> Cluster | None:

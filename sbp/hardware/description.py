@@ -1,19 +1,20 @@
 """Which mesh axis runs over which link, for people."""
 
+import os
 from collections.abc import Mapping
 from typing import Any, cast
 
 from sbp.errors import SbpError
-from sbp.hardware.catalogue import BY_NAME
+from sbp.hardware.catalogue import BY_NAME, as_cluster
 from sbp.hardware.cluster import Cluster, Link
 
 
-def describe(mesh: Any, cluster: Cluster | str) -> str:
+def describe(mesh: Any, cluster: Cluster | str | os.PathLike[str]) -> str:
     """The link of each mesh axis, as a table.
 
     Args:
         mesh: A jax mesh, concrete or abstract, or sizes by axis name, outermost first.
-        cluster: A cluster, or its name.
+        cluster: A cluster, its name, or the path of a hardware file (`.json`).
 
     Returns:
         A line for each axis: its size, whether it stays inside a node, the bytes/s that a device
@@ -22,12 +23,17 @@ def describe(mesh: Any, cluster: Cluster | str) -> str:
     Raises:
         SbpError: The mesh or the cluster is not one.
     """
-    machine = BY_NAME.get(cluster) if isinstance(cluster, str) else cluster
+    machine = as_cluster(cluster)
     if machine is None:
         raise SbpError(
             f"cluster {cluster!r} is not known",
             why=f"The names are {', '.join(BY_NAME)}.",
-            how="sbp.Cluster.load(path) reads a hardware file",
+            how=[
+                "use one of the names",
+                "give an sbp.Cluster",
+                "give the path of a hardware file, "
+                "measured by scripts/calibrate.py --out machine.json",
+            ],
         )
     sizes = _sizes(mesh)
     places = machine.axis_places(tuple(sizes.values()))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbp.problem import Memo, Nearest, Problem, consistent_labels
-from sbp.search.elimination import eliminate, elimination_order, solve_exactly
+from sbp.search.elimination import eliminate, solve_exactly
 from sbp.search.folding import fold
 from sbp.search.greedy import solve_greedily
 from sbp.search.message_passing import MessagePassing
@@ -86,10 +86,8 @@ def solve_optimally(
     if any(len(labels) == 0 for labels in kept):
         return None
     small = problem.restricted(kept)
-    order, _ = elimination_order(small, EXACT_TABLE, None)
-    if len(order) == len(small.costs):
-        exact = solve_exactly(small, max_table=EXACT_TABLE)
-        assert exact is not None
+    exact = solve_exactly(small, max_table=EXACT_TABLE)
+    if exact is not None:
         energy = small.energy(exact)
         if math.isinf(energy):
             return None
@@ -137,15 +135,7 @@ def _pass_and_polish(
     """Labels, energy, bound, and the sweeps in words; progress is told with `constant` added."""
     best = min(starts, key=problem.energy)
     energy = problem.energy(best)
-    least = sum(float(cost.min()) for cost in problem.costs)
-    least += sum(float(matrix.min()) for matrix in problem.edges.values())
-    if math.isinf(energy):
-        # No labelling is known: anything above the dearest finite choices together is forbidden.
-        ceiling = sum(_largest_finite(table) for table in (*problem.costs, *problem.edges.values()))
-        forbidden = ceiling - least + 1.0
-    else:
-        forbidden = energy - least + 1.0
-    finite = _replace_infinite(problem, forbidden)
+    finite = _replace_infinite(problem, _forbidding(problem, energy))
     passing = MessagePassing(finite)
     sweeps, polished = 0, math.inf
     past = [(math.inf, -math.inf)] * PATIENCE
@@ -186,6 +176,16 @@ def _tell(sweeps: int, cost: float, bound: float) -> None:
     gap = (cost - bound) / abs(cost) if cost else 0.0
     progress = {"cost": cost, "gap": gap}
     _LOG.info("%d sweeps, cost %.6g, gap %.2f%%", sweeps, cost, 100 * gap, extra=progress)
+
+
+def _forbidding(problem: Problem, energy: float) -> float:
+    """What a forbidden choice may cost above the least of its table, to be dearer than `energy`."""
+    tables = (*problem.costs, *problem.edges.values())
+    least = sum(float(table.min()) for table in tables)
+    if math.isinf(energy):
+        # No labelling is known: anything above the dearest finite choices together is forbidden.
+        energy = sum(map(_largest_finite, tables))
+    return energy - least + 1.0
 
 
 def _largest_finite(table: NDArray[np.float64]) -> float:

@@ -139,9 +139,30 @@ def test_describe_says_which_axis_runs_on_which_link():
     assert "figures" not in describe({"dp": 4}, TOY)
 
 
-def test_describe_refuses_what_is_no_mesh_and_no_cluster():
-    with pytest.raises(SbpError, match=r"cluster 'h1000' is not known(.|\n)*names are h100, h200,"):
-        describe({"dp": 2}, "h1000")
+def test_describe_reads_a_hardware_file(tmp_path):
+    path = tmp_path / "machine.json"
+    BY_NAME["h100"].save(path)
+    sizes = {"pp": 2, "dp": 1, "tp": 8}
+    assert describe(sizes, path) == describe(sizes, str(path)) == H100_TABLE
+    with pytest.raises(SbpError, match=r"no-such.json' does not hold a cluster"):
+        describe(sizes, str(tmp_path / "no-such.json"))
+
+
+@pytest.mark.parametrize("cluster", ["h1000", 3, None])
+def test_describe_refuses_what_is_no_cluster(cluster):
+    with pytest.raises(SbpError) as caught:
+        describe({"dp": 2}, cluster)
+    assert (
+        str(caught.value)
+        == f"""\
+cluster {cluster!r} is not known.
+  The names are {", ".join(BY_NAME)}.
+Fix one of: use one of the names | give an sbp.Cluster | give the path of a hardware file, \
+measured by scripts/calibrate.py --out machine.json"""
+    )
+
+
+def test_describe_refuses_what_is_no_mesh():
     with pytest.raises(SbpError, match="'dp=2' is not a mesh"):
         describe("dp=2", "h100")
 

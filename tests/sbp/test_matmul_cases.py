@@ -29,7 +29,7 @@ def choices(text: str, sizes: list[int]) -> list[sbp.NdSbp]:
     """What a case allows of one array; `free` is every way to hold each element once."""
     axes = AXES[: len(sizes)]
     if text != "free":
-        return [sbp.NdSbp(dict(zip(axes, (WORDS[w] for w in text.split("·")), strict=True)))]
+        return [sbp.NdSbp(dict(zip(axes, (WORDS[w] for w in text.split(".")), strict=True)))]
     return [
         sbp.NdSbp(dict(zip(axes, words, strict=True)))
         for words in itertools.product((sbp.S(0), sbp.S(1)), repeat=len(axes))

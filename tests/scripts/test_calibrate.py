@@ -20,6 +20,10 @@ def test_a_quick_run_writes_a_file_that_plans(tmp_path, capsys):
     assert "simulated devices share the cores of this host" in out
     for line in ("matmul bfloat16", "memory", "floor of a kernel", *calibrate.KINDS, "common"):
         assert f"\n{line} " in out
+    own, common = out.split("\nall-to-all ")[1].split("\n")[0].split()[2:]
+    assert own == "-"
+    assert common.endswith("%")
+    assert "'-': two sizes fix them exactly" in out
     cluster = sbp.Cluster.load(path)
     assert (cluster.name, cluster.devices_per_node) == ("measured-cpu-2", 2)
     assert "the link to other nodes nominal (cpu)" in cluster.source

@@ -1,5 +1,6 @@
 """The training script: a short run, its bigram baseline, and what it says to bad options."""
 
+import argparse
 import math
 
 import jax
@@ -33,6 +34,15 @@ def test_one_device_run_scores_and_samples(tmp_path, capsys):
     assert "nothing to plan" in out
     assert "held-out nats/byte: GPT" in out
     assert out.rstrip().splitlines()[-1]
+
+
+def test_a_predicted_time_says_for_which_machine(capsys):
+    options = argparse.Namespace(steps=1, batch=2, words="free", explain=False)
+    train_gpt.prepare({"dp": 2}, options)
+    assert (
+        "Times above are priced for 'cpu'; simulated devices share the cores of this host and "
+        "are slower\n"
+    ) in capsys.readouterr().out
 
 
 def test_bigram_of_alternating_bytes_is_nearly_certain():

@@ -55,6 +55,40 @@ Fix: place the array with a NamedSharding, or with step.place"""
     assert "the mesh nests ('dp', 'tp')" in refusal(lambda: sbp.words(against))
 
 
+STRUCT = jax.ShapeDtypeStruct((8,), np.float32)
+NO_ARRAYS = {
+    "words": lambda x: sbp.words(x),
+    "show": lambda x: sbp.show(x),
+    "box": lambda x: sbp.box(x, "dp: S(0)", MESH),
+    "pin": lambda x: sbp.pin(x, "dp: S(0)"),
+    "signatures": lambda x: sbp.signatures(lambda y: y, x),
+}
+FIXES = {
+    "box": "jax.tree.map(lambda x: sbp.box(x, words, mesh), tree) for the leaves of a tree",
+    "pin": "jax.tree.map(lambda x: sbp.pin(x, words), tree) for the leaves of a tree",
+    "signatures": "give the function one argument an array",
+}
+
+
+@pytest.mark.parametrize("use", NO_ARRAYS)
+@pytest.mark.parametrize("given", [[1, 2], {"a": X}, "text", None, 2**40], ids=repr)
+def test_what_is_no_array_is_refused(use, given):
+    more = "" if use in ("words", "signatures") else " with values"
+    fix = FIXES.get(use, f"jax.tree.map(sbp.{use}, tree) for the leaves of a tree")
+    assert (
+        refusal(lambda: NO_ARRAYS[use](given))
+        == f"""\
+sbp.{use} was given something of type {type(given).__name__}, which is no array.
+  It takes one array or number{more}.
+Fix: {fix}"""
+    )
+
+
+@pytest.mark.parametrize("use", ["show", "box", "pin"])
+def test_a_shape_has_no_values(use):
+    assert "type ShapeDtypeStruct, which is no array" in refusal(lambda: NO_ARRAYS[use](STRUCT))
+
+
 @pytest.mark.parametrize("dst", WORDS)
 @pytest.mark.parametrize("src", WORDS)
 def test_boxing_keeps_the_value(src, dst):

@@ -1,6 +1,7 @@
 """Options and arguments of the wrong kind: a text of ours, not a traceback out of jax or numpy."""
 
 import functools
+import os
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,11 @@ def refusal(call):
     with pytest.raises(sbp.SbpError) as caught:
         call()
     return str(caught.value)
+
+
+def line_of(fn):
+    """Where the body of a function stands, as messages say it."""
+    return f"{os.path.relpath(__file__)}:{fn.__code__.co_firstlineno + 1}"
 
 
 def update(state, gradient):
@@ -88,8 +94,8 @@ Fix one of: flowjax.make_mesh('dp=2,tp=4') | jax.make_mesh((2, 4), ('dp', 'tp'))
 donate_argnums has 2, which is no argument of update.
   update takes state, gradient. Arguments are counted from 0.
 Fix one of: a number from 0 to 1 | donate_argnames='state' | donate_argnames='gradient'""",
-    ("static_argnums", -1): """\
-static_argnums has -1, which is no argument of update.
+    ("static_argnums", -3): """\
+static_argnums has -3, which is no argument of update.
   update takes state, gradient. Arguments are counted from 0.
 Fix one of: a number from 0 to 1 | static_argnames='state' | static_argnames='gradient'""",
     ("static_argnums", 1.5): """\
@@ -243,21 +249,6 @@ Fix: update(state, gradient)"""
     )
 
 
-def test_arguments_by_name_only():
-    def scaled(x, *, factor=2.0):
-        return x * factor
-
-    step = sbp.parallelize(scaled, mesh=MESH)
-    assert (
-        refusal(lambda: step(X, factor=3.0))
-        == """\
-scaled takes factor by name only.
-  The words of arguments are kept by position.
-Fix: let the function take it by position too"""
-    )
-    np.testing.assert_array_equal(step(X), X * 2)
-
-
 def test_another_structure_than_planned():
     step = sbp.parallelize(lambda tree: tree, mesh=MESH)
     step.plan({"a": X})
@@ -338,6 +329,32 @@ Fix: first call step.plan(jax.eval_shape(make_x, ...), ...) with the other argum
     assert step.init(make_x).shape == (8, 16)
 
 
+def test_init_of_what_is_no_function():
+    step = sbp.parallelize(update, mesh=MESH)
+    assert (
+        refusal(lambda: step.init(3))
+        == """\
+init was given 3, which cannot be called.
+  It takes a function and its arguments, and runs it where the plan wants what it returns.
+Fix one of: step.init(init_fn, key) | step.place(...) for arrays that exist"""
+    )
+
+
+@pytest.mark.parametrize("planned", [False, True])
+@pytest.mark.parametrize("use", ["__call__", "place"])
+def test_shapes_can_be_planned_but_not_computed_with(use, planned):
+    step = sbp.parallelize(update, mesh=MESH)
+    if planned:
+        step(X, X)
+    assert (
+        refusal(lambda: getattr(step, use)({"a": X}["a"], jax.eval_shape(jnp.asarray, X)))
+        == """\
+argument gradient of update is a shape without values.
+  A call computes; a plan is all that can be made from shapes.
+Fix one of: step.plan(...) takes shapes | pass an array"""
+    )
+
+
 def test_init_of_something_that_is_no_argument():
     def make_y():
         return {"a": jnp.ones((3,)), "b": jnp.ones(())}
@@ -351,6 +368,77 @@ make_y returns nothing that update takes.
   It returns a f32[3], b f32[]; no argument has this structure with these shapes and dtypes.
 Fix: plan with what it returns: step.plan(jax.eval_shape(make_y, ...), ...)"""
     )
+
+
+WORDS = {
+    "in_sbp": """\
+in_sbp=3 is not a request for words.
+  It is words for all arguments, a mapping from argument name or path pattern to words, or one \
+entry an argument.
+  Words are text, NdSbp, PartitionSpec or NamedSharding.
+Fix one of: in_sbp={'state': 'dp: S(0)'} | in_sbp='dp: S(0)' | in_sbp=('dp: S(0)', None), \
+in the order of the arguments""",
+    "out_sbp": """\
+3 is not words (out_sbp).
+  Words are text, NdSbp, PartitionSpec or NamedSharding; None leaves a leaf free.
+Fix: write for example 'dp: S(0)'""",
+}
+
+
+@pytest.mark.parametrize("option", WORDS)
+def test_a_number_is_no_words(option):
+    step = sbp.parallelize(update, mesh=MESH, **{option: 3})
+    assert refusal(lambda: step.plan(X, X)) == WORDS[option]
+
+
+def test_a_step_inside_another_one():
+    inner = sbp.parallelize(update, mesh=flowjax.make_mesh("data=8"))
+
+    def outer(x):
+        return inner(x, x) + 1
+
+    step, where = sbp.parallelize(outer, mesh=MESH), line_of(outer)
+    for _ in range(2):
+        assert (
+            refusal(lambda: step.plan(X))
+            == f"""\
+outer calls update, which is a step itself ({where}).
+  A parallelized function is written for one device; its own plan covers all that it calls.
+Fix: call the plain function: step.__wrapped__(...)"""
+        )
+    plain = sbp.parallelize(lambda x: inner.__wrapped__(x, x) + 1, mesh=MESH)
+    np.testing.assert_array_equal(plain(X), X - X + 1)
+    np.testing.assert_array_equal(inner(X, X), X - X)
+
+
+def test_a_step_without_jit():
+    step = sbp.parallelize(update, mesh=MESH)
+    with jax.disable_jit():
+        message = refusal(lambda: step(X, X))
+    assert (
+        message
+        == """\
+update is called under jax.disable_jit.
+  A step is one compiled program and has no other way to run.
+Fix one of: leave the context | call the plain function: step.__wrapped__(...)"""
+    )
+
+
+def test_python_branches_on_values_are_reported_as_the_users_own():
+    def branches(state, n):
+        return state["a"] if state["a"].sum() > 0 else -state["a"] * n
+
+    here = f"the function branches at {__file__}:{branches.__code__.co_firstlineno}"
+    step = sbp.parallelize(branches, mesh=MESH, static_argnames="n")
+    with pytest.raises(jax.errors.TracerBoolConversionError) as caught:
+        step({"a": X}, 2)
+    assert here in str(caught.value)
+    assert "the value of the argument state['a']" in str(caught.value)
+    with pytest.raises(
+        jax.errors.TracerBoolConversionError, match=r"while .* function <lambda> at"
+    ) as caught:
+        sbp.signatures(lambda x: x if x.sum() > 0 else -x, X)
+    assert "the value of the argument x." in str(caught.value)
 
 
 def test_errors_of_the_function_are_its_own():

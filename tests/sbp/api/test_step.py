@@ -176,7 +176,7 @@ def test_arguments_by_name_and_by_default():
         step = sbp.parallelize(fn, mesh=MESH)
         assert_same(step(X, **names), fn(X, **names))
         assert_same(step(X, **names), fn(X, **names))
-    assert step.plan(x=X, w=W, shift=1.0) is step.plan(X, W, 1.0, 1.0)
+    assert step.plan(shift=1.0, w=W, x=X) is step.plan(X, W, shift=1.0)
     step = sbp.parallelize(fn, mesh=MESH)
     assert step.plan(X, w=W) is step.plan(X, W)
 
