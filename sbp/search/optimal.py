@@ -135,7 +135,8 @@ def _pass_and_polish(
     """Labels, energy, bound, and the sweeps in words; progress is told with `constant` added."""
     best = min(starts, key=problem.energy)
     energy = problem.energy(best)
-    finite = _replace_infinite(problem, _forbidding(problem, energy))
+    least = sum(float(table.min()) for table in (*problem.costs, *problem.edges.values()))
+    finite = _replace_infinite(problem, _forbidding(problem, energy) - least + 1.0)
     passing = MessagePassing(finite)
     sweeps, polished = 0, math.inf
     past = [(math.inf, -math.inf)] * PATIENCE
@@ -179,13 +180,11 @@ def _tell(sweeps: int, cost: float, bound: float) -> None:
 
 
 def _forbidding(problem: Problem, energy: float) -> float:
-    """What a forbidden choice may cost above the least of its table, to be dearer than `energy`."""
-    tables = (*problem.costs, *problem.edges.values())
-    least = sum(float(table.min()) for table in tables)
+    """A cost that no choice reaches that is worth making."""
     if math.isinf(energy):
         # No labelling is known: anything above the dearest finite choices together is forbidden.
-        energy = sum(map(_largest_finite, tables))
-    return energy - least + 1.0
+        return sum(map(_largest_finite, (*problem.costs, *problem.edges.values())))
+    return energy
 
 
 def _largest_finite(table: NDArray[np.float64]) -> float:
