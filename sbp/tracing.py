@@ -21,6 +21,7 @@ from jax.sharding import AxisType
 from sbp import _compat
 from sbp.algebra import ArrayType, NdSbp, P, Split, Word, format_type
 from sbp.errors import SbpError
+from sbp.refusals import collective_error, collective_refused_by_jax, refuse
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -132,13 +133,6 @@ _INLINED = {
     "custom_lin": "call_jaxpr",
 }
 # fmt: off
-_COLLECTIVES = frozenset(
-    ["psum", "psum2", "psum_invariant", "pmax", "pmin", "ppermute", "all_gather", "pcast",
-     "all_gather_invariant", "all_to_all", "reduce_scatter", "psum_scatter", "axis_index",
-     "pbroadcast", "pgather", "ragged_all_to_all"]
-)
-# fmt: on
-
 
 def array_type(aval: Any) -> ArrayType:
     """The type of anything with a shape and a dtype; Python scalars as jax sees them."""
@@ -218,10 +212,10 @@ def _make_jaxpr(fn: Callable[..., Any], structs: Sequence[Any], mesh: Any) -> An
             # one that constrains needs Auto ones.
             if axis_type == AxisType.Auto and _NEEDS_EXPLICIT_AXES.search(str(error)):
                 continue
-            name = _collective_refused_by_jax(str(error))
+            name = collective_refused_by_jax(str(error))
             if name is None:
                 raise
-            raise _collective_error(name, _compat.error_line(error)) from None
+            raise collective_error(name, _compat.error_line(error)) from None
         finally:
             _TRACED.reset(outer)
     raise AssertionError(fn)
@@ -266,7 +260,7 @@ class _Reader:
         name = eqn.primitive.name
         # Library code called by the user's line has no line of the user's own.
         source = _compat.source_line(eqn.source_info) or self.source
-        _refuse(name, eqn, source)
+        refuse(eqn, source, is_entered=name in _INLINED or name_is_control(name))
         if name in _INLINED:
             return self._inline(eqn, inputs, source)
         if name == "custom_linear_solve":
@@ -415,67 +409,6 @@ def _sharding_words(sharding: Any, source: str) -> NdSbp:
             )
         words.update(dict.fromkeys(axes, Split(dim)))
     return NdSbp(words)
-
-
-def _refuse(name: str, eqn: Any, source: str) -> None:
-    if name == "shard_map" or (name in _COLLECTIVES and _names_an_axis(eqn.params)):
-        raise _collective_error(name, source)
-    if _compat.has_ordered_effects(eqn.effects):
-        raise SbpError(
-            f"{name} must run in order with other effects",
-            where=source,
-            why="Ordered effects thread one token through the program; "
-            "devices of an SPMD program share none.",
-            how=("pass ordered=False", "call it outside the parallelized function"),
-        )
-    if name == "device_put" and any(place is not None for place in eqn.params["devices"]):
-        raise _placement_error("device_put", source)
-    shardings = (*eqn.params.get("in_shardings", ()), *eqn.params.get("out_shardings", ()))
-    if any(isinstance(sharding, jax.sharding.Sharding) for sharding in shardings):
-        raise _placement_error("jax.jit with shardings", source)
-    if eqn.effects and eqn.outvars and name not in _INLINED and not name_is_control(name):
-        raise SbpError(
-            f"{name} has a side effect and returns values",
-            where=source,
-            why="The effect must happen once, but its values are needed on every device.",
-            how=("use jax.pure_callback if there is no side effect",
-                 "return nothing from the callback"),
-        )  # fmt: skip
-
-
-def _placement_error(name: str, where: str) -> SbpError:
-    return SbpError(
-        f"the function places an array itself: {name}",
-        where=where,
-        why="A parallelized function is written for one device; the plan says where arrays lie.",
-        how=("pin the array: sbp.pin(x, dp=sbp.S(0))", "place it before the call: step.place"),
-    )
-
-
-def _names_an_axis(params: Mapping[str, Any]) -> bool:
-    """Whether a collective is over a mesh axis; over dims, as `vmap` makes it, it is arithmetic."""
-    axes = params.get("axes", params.get("axis_name"))
-    return any(isinstance(axis, str) for axis in (axes if isinstance(axes, tuple) else (axes,)))
-
-
-def _collective_refused_by_jax(message: str) -> str | None:
-    """The collective that an error of jax is about, which found no mesh to run on."""
-    if "passed to shard_map" in message:
-        return "shard_map"
-    found = re.search(r"unbound axis name: (\w+)(?:.* call (\w+) under)?", message)
-    return f"{found[2] or 'a collective'} over {found[1]!r}" if found else None
-
-
-def _collective_error(name: str, where: str) -> SbpError:
-    return SbpError(
-        f"the function communicates by itself: {name}",
-        where=where,
-        why="A parallelized function is written for one device; the plan owns all communication.",
-        how=(
-            "remove the collective and let the plan insert it",
-            "call jax.shard_map outside the parallelized function",
-        ),
-    )
 
 
 def _print_block(block: Block, names: dict[Value, str], indent: str) -> Iterator[str]:
