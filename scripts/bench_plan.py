@@ -32,7 +32,7 @@ GPT3 = gpt.GPTConfig(
 )
 """Brown et al., Language Models are Few-Shot Learners, 2020, table 2.1: 175 billion parameters."""
 AXES = ("dp", "tp", "pp")
-COLUMNS = "{:<20}{:>7}  {:<7}{:<7}{:>7}{:>7}{:>11}{:>8}{:>10}"
+COLUMNS = "{:<20}{:>7}  {:<7}{:<7}{:>7}{:>7}{:>15}{:>8}{:>12}"
 AUDITED = "{:>10}{:>6}{:>6}{:>9}{:>9}"
 
 
