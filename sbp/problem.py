@@ -68,6 +68,10 @@ class Nearest:
     first: NDArray[np.intp]
     second: NDArray[np.intp]
 
+    def matrix(self) -> Costs:
+        """The matrix itself."""
+        return np.minimum(self.table[self.first], self.table[self.second])
+
     def lowest_column(self, rows: Costs) -> Costs:
         """The least of `rows` plus the matrix in each column."""
         members, starts, table = self._by_row

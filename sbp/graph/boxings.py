@@ -130,7 +130,7 @@ class _Distinct:
     def __init__(self, words: tuple[Words, ...]) -> None:
         numbers: dict[Words, int] = {}
         self.inverse = np.array([numbers.setdefault(w, len(numbers)) for w in words], np.intp)
-        self.labels = words
+        self.labels = words  # kept, so that no other labels can take their identity
         self.words = tuple(numbers)
         self.partials = frozenset(w for label in numbers for w in label if isinstance(w, Partial))
 
@@ -173,7 +173,7 @@ class _Assembly:
         self.aspects.append(shared.aspects)
         times: dict[int, int] = {}
         for port, fold in zip((writer, *readers), shared.edges, strict=True):
-            self.join(number, port.node, self.memo(_whole, fold))
+            self.join(number, port.node, self.memo(Nearest.matrix, fold))
             times[port.node] = times.get(port.node, 0) + 1
             if times[port.node] == 1:
                 self.nearest[number, port.node] = fold
@@ -268,10 +268,6 @@ def _share(
             ),
         ),
     )
-
-
-def _whole(fold: Nearest) -> NDArray[np.float64]:
-    return np.minimum(fold.table[fold.first], fold.table[fold.second])
 
 
 def _first_seen(rows: Sequence[NDArray[np.intp]]) -> NDArray[np.intp]:
