@@ -16,8 +16,7 @@ import argparse
 import contextlib
 import dataclasses
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -26,6 +25,7 @@ from jax.sharding import AbstractMesh
 import flowjax
 import sbp
 from models import gpt
+from scripts.bench_compile import seconds
 
 GPT3 = gpt.GPTConfig(
     vocab=50304, sequence=2048, num_layers=96, num_heads=96, d_model=12288, positions="learned"
@@ -110,8 +110,9 @@ def _run(case: Case, *, audit: bool) -> tuple[str, int]:
     step = sbp.parallelize(
         function, mesh=mesh, hardware="h100", objective=case.objective, donate_argnums=0
     )
-    _, tracing = _timed(lambda: jax.make_jaxpr(function)(*structs))
-    plan, planning = _timed(lambda: step.plan(*structs))
+    tracing = seconds(lambda: jax.make_jaxpr(function)(*structs))
+    planning = seconds(lambda: step.plan(*structs))
+    plan = step.plan(*structs)
     row = COLUMNS.format(
         case.name,
         len(plan.equations),
@@ -140,12 +141,6 @@ def _run(case: Case, *, audit: bool) -> tuple[str, int]:
         f"{held / 2**20:.1f}",
     )
     return row, len(report.unplanned)
-
-
-def _timed(make: Callable[[], Any]) -> tuple[Any, float]:
-    start = time.perf_counter()
-    made = make()
-    return made, time.perf_counter() - start
 
 
 if __name__ == "__main__":
