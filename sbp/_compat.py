@@ -15,6 +15,9 @@ from jax._src import config as _config
 from jax._src import effects as _effects
 from jax._src import mesh as _mesh
 from jax._src import source_info_util, traceback_util
+from jax._src import tree_util as _tree_util
+from jax._src.interpreters import pxla as _pxla
+from jax._src.lib import _jax as _jaxlib  # pyright: ignore[reportPrivateImportUsage]
 from jax.core import Tracer
 from jax.extend.core import Literal, Primitive
 from jax.extend.core import jaxpr_as_fun as jaxpr_as_fun
@@ -198,6 +201,37 @@ def entry_of(compiled: Any) -> Any:
         return compiled._executable.create_cpp_call(compiled._params) or compiled
     except AttributeError:
         return compiled
+
+
+def run_entry(entry: Any, args: Sequence[Any]) -> tuple[Any, Any]:
+    """Results of a program, and what `dispatcher` needs to run it alone the next time, or None."""
+    if miss := getattr(entry, "_cache_miss", None):
+        results, known, _ = miss(*args)
+        return results, known
+    return entry(*args), None
+
+
+def dispatcher(find: Callable[..., tuple[Any, Any]], name: str) -> Any:
+    """What `jax.jit` makes of a function, for programs that somebody else compiles.
+
+    It is called like the function. Calls with types, shardings and settings of jax (the mesh of
+    the context among them) that it has seen run in C++ without entering Python.
+
+    Args:
+        find: Is asked where a call is like none before. It returns what `run_entry` does.
+        name: For profiles and messages.
+    """
+
+    def cache_miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
+        return *find(*args, **kwargs), False
+
+    def without_cache(*args: Any, **kwargs: Any) -> Any:
+        return find(*args, **kwargs)[0]
+
+    return _jaxlib.pjit(
+        name, without_cache, cache_miss, [], [], _pxla.JitGlobalCppCacheKeys(),
+        _tree_util.dispatch_registry, _pxla.cc_shard_arg,
+    )  # fmt: skip
 
 
 def is_jit_disabled() -> bool:

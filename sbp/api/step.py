@@ -117,6 +117,11 @@ class Step:
     shapes are planned anew with these words at the ends.
     """
 
+    # Each step has its own `__call__`, a C++ object: a method in Python costs half a microsecond.
+    __slots__ = ("__call__", "__dict__", "__weakref__")
+
+    __call__: Callable[..., Any]
+
     def __init__(self, fn: Callable[..., Any], options: Options) -> None:
         """Made by `parallelize`."""
         self._fn = fn
@@ -133,18 +138,7 @@ class Step:
         self.__name__ = function_name(fn)
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the step; see `parallelize`."""
-        keywords: tuple[str, ...] = ()
-        if kwargs:
-            args, keywords = in_order(self._fn, args, kwargs)
-        if context_token() is not self._context or keywords != self._keywords:
-            return self._settle(args, keywords)
-        try:
-            return self._run(*args)
-        except (ValueError, TypeError, NotImplementedError) as error:
-            return self._settle(args, keywords, error)
+        self.__call__ = _compat.dispatcher(self._find, self.__name__)
 
     def __repr__(self) -> str:
         state = "planned" if self._first else "not planned yet"
@@ -250,9 +244,27 @@ class Step:
         partial = self._first is not None and self._first.has_partial_boundary
         return mesh_of_call(self.__name__, self._options.mesh, partial)
 
+    def _find(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Results for these arguments, and what the dispatcher needs to find them next time."""
+        if not kwargs:
+            return self._results(args, ())
+        results, _ = self._results(*in_order(self._fn, args, kwargs))
+        # The program takes arguments in order; the dispatcher would sort the named ones by name.
+        return results, None
+
+    def _results(self, args: Sequence[Any], keywords: tuple[str, ...]) -> tuple[Any, Any]:
+        failed = None
+        known = context_token() is self._context and keywords == self._keywords
+        if known and not _compat.is_jit_disabled():
+            try:
+                return _compat.run_entry(self._run, args)
+            except (ValueError, TypeError, NotImplementedError) as error:
+                failed = error
+        return self._settle(args, keywords, failed)
+
     def _settle(
         self, args: Sequence[Any], keywords: tuple[str, ...], error: Exception | None = None
-    ) -> Any:
+    ) -> tuple[Any, Any]:
         """Finds the program for these arguments, brings them where it wants them, runs it.
 
         Args:
@@ -268,7 +280,7 @@ class Step:
         leaves = jax.tree.leaves(prepared.dynamic(args))
         check_values(self.__name__, prepared.paths, leaves)
         if any(map(_compat.is_tracer, (*leaves, *prepared.traced.consts))):
-            return prepared.program(mesh)(*prepared.dynamic(args))
+            return prepared.program(mesh)(*prepared.dynamic(args)), None
         run = self._executable(prepared, mesh)
         moved = [
             (path, leaf.nbytes)
@@ -283,7 +295,9 @@ class Step:
         for path, nbytes in moved:
             self._tell(path, f"{self.__name__}: moved {path} ({nbytes} bytes) to where the plan "
                        "wants it; step.place does this ahead of time")  # fmt: skip
-        return run(*(self._put(prepared, args, mesh) if moved else args))
+        if moved:
+            return run(*self._put(prepared, args, mesh)), None
+        return _compat.run_entry(run, args)
 
     def _executable(self, prepared: Prepared, mesh: Mesh) -> Any:
         """The compiled program, a function of all arguments.

@@ -1,6 +1,7 @@
 """Nothing is traced, planned or compiled twice, wherever the numbers of a call come from."""
 
 import collections
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -154,3 +155,36 @@ def test_a_mesh_that_comes_and_goes(monkeypatch):
             assert_same(counted.step(X), X * 2)
     # One program for each kind of axes.
     assert counted.counts() == (1, 1, 2)
+
+
+def test_calls_like_one_before_do_not_enter_python():
+    step = sbp.parallelize(lambda x: x * 2, mesh=MESH, in_sbp="dp: S(0), tp: B")
+    once, many = (on_mesh(x) for x in (X, whole(16, 16)))
+    for x in (once, many):
+        assert_same(step(x), x * 2)
+    names = {code.co_name for code in code_run_by(lambda: [step(x) for x in (once, many, once)])}
+    assert not names & {"find", "cache_miss", "_find", "_results", "_settle"}
+
+
+def test_what_runs_without_python_still_checks(caplog):
+    step = sbp.parallelize(lambda x: x * 2, mesh=MESH, in_sbp="dp: S(0), tp: B")
+    for _ in range(3):
+        assert_same(step(on_mesh(X)), X * 2)
+    elsewhere = jax.device_put(X, NamedSharding(MESH, PartitionSpec(None, "tp")))
+    assert_same(step(elsewhere), X * 2)
+    assert "moved x" in caplog.text
+    with jax.disable_jit(), pytest.raises(sbp.SbpError, match="disable_jit"):
+        step(on_mesh(X))
+    with pytest.raises(sbp.SbpError, match="cannot be called so"):
+        step(z=on_mesh(X))
+
+
+def code_run_by(call):
+    """The code objects of the Python functions that a call enters."""
+    seen = []
+    sys.setprofile(lambda frame, event, _: event == "call" and seen.append(frame.f_code))
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return seen

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import gc
+import weakref
 from typing import NamedTuple
 
 import jax
@@ -281,3 +283,20 @@ def test_a_step_is_called_as_its_function():
     step = sbp.parallelize(update, mesh=MESH)
     assert (step.__name__, step.__wrapped__) == ("update", update)
     assert "sub" in str(step.trace(X, X))
+
+
+def test_a_step_is_freed_with_its_programs():
+    step = sbp.parallelize(update, mesh=MESH)
+    step(X, X)
+    freed = weakref.ref(step)
+    del step
+    gc.collect()
+    assert freed() is None
+
+
+def test_an_error_of_a_later_call_is_the_only_one_shown():
+    step = sbp.parallelize(lambda *xs: sum(xs), mesh=MESH)
+    step(X)
+    with pytest.raises(sbp.PlanError, match="with other arguments") as caught:
+        step(X, X)
+    assert caught.value.__context__ is None
