@@ -18,16 +18,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 import flowjax
 import sbp
-from models import gpt
+from models import gpt, training
 
 OPTIMIZER = optax.adamw(1e-3)
-BATCH = 16
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -45,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         gpt.BENCHMARK, num_layers=options.layers, scan_layers=not options.unrolled
     )
     mesh = flowjax.make_mesh("dp=8")
-    structs = example(config)
+    _, structs = gpt.example(config=config)
     ratios = []
     for number in range(options.rounds):
         hand = timed(lambda: by_hand(config, mesh), structs)
@@ -64,13 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"median ratio, planning aside: {statistics.median(ratios):.3f}")
 
 
-def example(config: gpt.GPTConfig) -> tuple[Any, jax.ShapeDtypeStruct]:
-    """Types of the state and the batch."""
-    params = jax.eval_shape(lambda: gpt.init(jax.random.key(0), config))
-    batch = jax.ShapeDtypeStruct((BATCH, config.sequence + 1), jnp.int32)
-    return (params, jax.eval_shape(OPTIMIZER.init, params)), batch
-
-
 def train_step(config: gpt.GPTConfig, reduce: Callable[[Any], Any]) -> Callable[..., Any]:
     """One AdamW step; `reduce` is applied to loss and gradients."""
 
@@ -78,7 +69,7 @@ def train_step(config: gpt.GPTConfig, reduce: Callable[[Any], Any]) -> Callable[
         params, moments = state
         loss, gradients = reduce(jax.value_and_grad(gpt.loss)(params, batch, config))
         updates, moments = OPTIMIZER.update(gradients, moments, params)
-        return (optax.apply_updates(params, updates), moments), loss
+        return training.State(optax.apply_updates(params, updates), moments), loss
 
     return step
 

@@ -8,7 +8,6 @@ import re
 
 import jax
 import jax.numpy as jnp
-import optax
 import pytest
 from jax.sharding import AbstractMesh
 
@@ -49,24 +48,6 @@ def mlp_gradients(weights, x, y):
 def plan_of(fn, sizes, *args, **options) -> sbp.Plan:
     mesh = AbstractMesh(sizes, AXES[: len(sizes)])
     return sbp.parallelize(fn, mesh=mesh, hardware="h100", **options).plan(*args)
-
-
-def gpt_step(config: gpt.GPTConfig):
-    """The AdamW step of a GPT, and what it takes."""
-    optimizer = optax.adamw(1e-3)
-
-    def train_step(state, batch):
-        params, moments = state
-        loss, gradients = jax.value_and_grad(gpt.loss)(params, batch, config)
-        updates, moments = optimizer.update(gradients, moments, params)
-        return (optax.apply_updates(params, updates), moments), loss
-
-    def initial_state():
-        params = gpt.init(jax.random.key(0), config)
-        return params, optimizer.init(params)
-
-    batch = jax.ShapeDtypeStruct((16, config.sequence + 1), jnp.int32)
-    return train_step, jax.eval_shape(initial_state), batch
 
 
 def logical_shape(value_type: str) -> tuple[int, ...]:
@@ -132,7 +113,7 @@ def test_with_the_batch_pinned_an_mlp_is_data_parallel():
 @pytest.mark.parametrize("scan", [True, False], ids=["scan", "unrolled"])
 def test_with_the_batch_pinned_a_gpt_is_data_parallel(scan):
     config = dataclasses.replace(gpt.BENCHMARK, num_layers=2, scan_layers=scan)
-    train_step, state, batch = gpt_step(config)
+    train_step, (state, batch) = gpt.example(config=config)
     plan = plan_of(train_step, (8,), state, batch, in_sbp={"batch": "dp: S(0)"}, donate_argnums=0)
     weights = {leaf.shape for leaf in jax.tree.leaves(state)}
     weights |= {shape[1:] for shape in weights}  # one layer of a stacked parameter
@@ -143,7 +124,7 @@ def test_with_the_batch_pinned_a_gpt_is_data_parallel(scan):
     assert reduced
     assert all("P" in row.src and "P" not in row.dst for row in reduced)
     # All-reducing every gradient, at once or as ZeRO does: scattered, and the new weights gathered.
-    num_parameters = sum(leaf.size for leaf in jax.tree.leaves(state[0]))
+    num_parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
     assert plan.wire_nbytes == pytest.approx(2 * 7 / 8 * 4 * num_parameters, rel=1e-3)
     assert plan.flops_per_device * 8 <= MOST_FLOPS * plan.total_flops
 
@@ -152,7 +133,7 @@ def test_with_the_batch_pinned_a_gpt_is_data_parallel(scan):
 @pytest.mark.parametrize("scan", [True, False], ids=["scan", "unrolled"])
 def test_the_plan_of_a_gpt_is_proven_within_one_percent(scan, sizes):
     config = dataclasses.replace(gpt.BENCHMARK, num_layers=2, scan_layers=scan)
-    train_step, state, batch = gpt_step(config)
+    train_step, (state, batch) = gpt.example(config=config)
     plan = plan_of(train_step, sizes, state, batch, donate_argnums=0)
     assert plan.gap <= MOST_GAP
     assert 0 < plan.lower_bound_seconds <= plan.cost_seconds
@@ -165,7 +146,7 @@ def test_the_plan_of_a_gpt_is_proven_within_one_percent(scan, sizes):
 @pytest.mark.parametrize(("sizes", "most_nbytes"), [((8,), 24.14e6), ((2, 4), 19.90e6)], ids=str)
 def test_bytes_of_the_benchmark(sizes, most_nbytes):
     """Planned for fewest bytes, compiled for eight CPU devices, and audited."""
-    train_step, state, batch = gpt_step(gpt.BENCHMARK)
+    train_step, (state, batch) = gpt.example()
     mesh = flowjax.make_mesh(dict(zip(AXES, sizes, strict=False)))
     step = sbp.parallelize(train_step, mesh=mesh, objective="bytes", donate_argnums=0)
     plan = step.plan(state, batch)
