@@ -6,7 +6,8 @@ facts about one mesh axis; `nd_signatures` composes them over a mesh, axis by ax
 the local shapes that the axes before it left.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,19 +111,22 @@ def parse_factors(notation: str, reduction: Partial | None = P) -> tuple[Factor,
     )
 
 
+_dtype_name = functools.cache(str)  # numpy takes ten microseconds to make one
+
+
 def is_bool(array: ArrayType) -> bool:
     """Whether the elements are booleans."""
-    return str(array.dtype) == "bool"
+    return _dtype_name(array.dtype) == "bool"
 
 
 def is_inexact(array: ArrayType) -> bool:
     """Whether the elements are floats or complex numbers."""
-    return str(array.dtype).startswith(("float", "bfloat", "complex"))
+    return _dtype_name(array.dtype).startswith(("float", "bfloat", "complex"))
 
 
 def is_integer(array: ArrayType) -> bool:
     """Whether the elements are integers, signed or not."""
-    return str(array.dtype).startswith(("int", "uint"))
+    return _dtype_name(array.dtype).startswith(("int", "uint"))
 
 
 def has_sum(array: ArrayType) -> bool:
@@ -195,6 +199,7 @@ def nd_signatures(
     rule: OneAxisRule,
     localize: Localize = keep_params,
     only: Mapping[int, Signature] | None = None,
+    exchangeable: Collection[int] = (),
 ) -> tuple[NdSignature, ...]:
     """All signatures of a call on a mesh.
 
@@ -207,37 +212,53 @@ def nd_signatures(
         rule: The signatures of a call on one axis.
         localize: The parameters of the local call.
         only: Axes on which no other signature is wanted.
+        exchangeable: Axes of equal size. Of signatures that differ in the order of these axes only,
+            one is enough.
     """
     only = only or {}
-    found: dict[NdSignature, None] = {}
+    numbers: dict[Signature, int] = {}
+    found: dict[tuple[int, ...], None] = {}
+    known: dict[int, dict[int, Call]] = {}
 
-    def extend(local: Call, chosen: tuple[Signature, ...]) -> None:
-        if len(chosen) == len(sizes):
-            found[_transpose(call, chosen)] = None
-            return
-        size = sizes[len(chosen)]
-        whole, wanted = replicated(local), only.get(len(chosen))
-        if size == 1 or wanted == whole:
-            options = [whole]
-        else:
-            options = [whole, *(s for s in dict.fromkeys(rule(local)) if s != whole)]
-        for signature in options:
-            if wanted is not None and signature != wanted:
+    def options(local: Call, axis: int) -> dict[int, Call]:
+        """Numbers of the signatures on an axis, each with the call that it leaves to one device."""
+        if id(local) in known:
+            return known[id(local)]
+        left = known[id(local)] = {}
+        whole, wanted = replicated(local), only.get(axis)
+        alone = sizes[axis] == 1 or wanted == whole
+        for signature in (whole,) if alone else (whole, *rule(local)):
+            number = numbers.setdefault(signature, len(numbers))
+            if number in left or (wanted is not None and signature != wanted):
                 continue
-            if len(chosen) == len(sizes) - 1 and localize is keep_params:
+            if axis == len(sizes) - 1 and localize is keep_params:
                 # Nobody asks what the call of one device is.
-                if _divides(local, signature, size):
-                    extend(local, (*chosen, signature))
-                continue
-            inner = localize_call(local, signature, size, localize)
+                inner = local if _divides(local, signature, sizes[axis]) else None
+            else:
+                inner = localize_call(local, signature, sizes[axis], localize)
             if inner is not None:
-                extend(inner, (*chosen, signature))
+                left[number] = inner
+        return left
 
-    extend(call, ())
-    return tuple(found)
+    def extend(local: Call, chosen: tuple[int, ...], before: dict[int, Call]) -> None:
+        axis = len(chosen)
+        if axis == len(sizes):
+            found[chosen] = None
+            return
+        here = options(local, axis)
+        pair = axis in exchangeable and axis - 1 in exchangeable
+        for number, inner in here.items():
+            # In the other order the two leave the same local call, and are found there.
+            swapped = before.get(number) if pair and number < chosen[-1] else None
+            if swapped is None or chosen[-1] not in options(swapped, axis):
+                extend(inner, (*chosen, number), here)
+
+    extend(call, (), {})
+    signatures = tuple(numbers)
+    return tuple(_transpose(call, [signatures[number] for number in each]) for each in found)
 
 
-def _transpose(call: Call, chosen: tuple[Signature, ...]) -> NdSignature:
+def _transpose(call: Call, chosen: Sequence[Signature]) -> NdSignature:
     return NdSignature(
         tuple(tuple(s.inputs[k] for s in chosen) for k in range(len(call.inputs))),
         tuple(tuple(s.outputs[k] for s in chosen) for k in range(len(call.outputs))),

@@ -16,6 +16,7 @@ b the bytes of the array gathered over them, everything else as it is:
 """
 
 from sbp.boxing.paths import BoxingTable as BoxingTable
+from sbp.boxing.paths import MergedTable as MergedTable
 from sbp.boxing.paths import Price as Price
 from sbp.boxing.paths import boxing_path as boxing_path
 from sbp.boxing.paths import format_nbytes as format_nbytes

@@ -58,12 +58,10 @@ class BoxingTable:
         self.words: tuple[Words, ...] = graph.words
         self.index: Mapping[Words, int] = graph.index
         self._graph = graph
-        prices = [
-            0 if group.kind == "relabel" else price(self._step(group.example))
-            for group in graph.groups
-        ]
-        self._price = np.array(prices, np.float64)[graph.group]
-        self.cost, self._count = _shortest_paths(graph, self._price)
+        self._price = _step_prices(graph, array, price)
+        self.cost, self._count = _shortest_paths(
+            len(self.words), graph.src, graph.first, self._price
+        )
 
     def path(self, src: Words, dst: Words) -> tuple[Step, ...]:
         """The cheapest chain of steps; of equally cheap ones the one with the fewest steps.
@@ -100,17 +98,76 @@ class BoxingTable:
         return map(self._step, range(len(self._graph.src)))
 
     def _step(self, edge: int) -> Step:
-        graph = self._graph
-        group = graph.groups[int(graph.group[edge])]
-        nbytes, local_nbytes = group.nbytes(self.array.nbytes)
-        return Step(
-            group.kind,
-            group.axes,
-            self.words[int(graph.src[edge])],
-            self.words[int(graph.dst[edge])],
-            nbytes,
-            local_nbytes,
-        )
+        return _step_of(self._graph, edge, self.array)
+
+
+class MergedTable:
+    """Prices of changes of words up to the order of some axes, which are alike.
+
+    Words that differ only in that order are one kind. The price between two kinds is that of the
+    cheapest chain of steps, where between two steps the axes may be exchanged at no price.
+
+    Attributes:
+        array: The logical array.
+        sizes: Number of devices of each mesh axis.
+        words: The first words of each kind.
+        index: Row and column in `cost` of any words the array can have.
+        cost: Price from row to column.
+    """
+
+    __slots__ = ("array", "cost", "index", "sizes", "words")
+
+    def __init__(
+        self,
+        array: ArrayType,
+        sizes: Sequence[int],
+        partials: Collection[Partial],
+        price: Price,
+        axes: Sequence[int],
+    ) -> None:
+        """Takes all steps between words as steps between their kinds.
+
+        Args:
+            array: The logical array.
+            sizes: Number of devices of each mesh axis.
+            partials: The Partial words wanted; see `legal_words`.
+            price: Cost of a step; equal for steps that differ only in the order of `axes`.
+            axes: The axes that are alike.
+        """
+        graph = step_graph(array, sizes, partials)
+        kinds: dict[Words, int] = {}
+        kind = [kinds.setdefault(_ordered(words, axes), len(kinds)) for words in graph.words]
+        first = {number: words for words, number in zip(graph.words[::-1], kind[::-1], strict=True)}
+        self.array = array
+        self.sizes = tuple(sizes)
+        self.words: tuple[Words, ...] = tuple(first[number] for number in range(len(first)))
+        self.index: Mapping[Words, int] = dict(zip(graph.words, kind, strict=True))
+        src, dst = np.array(kind)[graph.src], np.array(kind)[graph.dst]
+        order = np.argsort(dst, kind="stable")
+        starts = np.searchsorted(dst[order], np.arange(len(first) + 1))
+        prices = _step_prices(graph, array, price)[order]
+        self.cost, _ = _shortest_paths(len(first), src[order], starts, prices)
+
+
+def _ordered(words: Words, axes: Sequence[int]) -> Words:
+    """The words with those of `axes` in one order of all."""
+    inner = iter(sorted((words[axis] for axis in axes), key=str))
+    return tuple(next(inner) if axis in axes else word for axis, word in enumerate(words))
+
+
+def _step_of(graph: StepGraph, edge: int, array: ArrayType) -> Step:
+    group = graph.groups[int(graph.group[edge])]
+    nbytes, local_nbytes = group.nbytes(array.nbytes)
+    src, dst = graph.words[int(graph.src[edge])], graph.words[int(graph.dst[edge])]
+    return Step(group.kind, group.axes, src, dst, nbytes, local_nbytes)
+
+
+def _step_prices(graph: StepGraph, array: ArrayType, price: Price) -> npt.NDArray[np.float64]:
+    prices = [
+        0 if group.kind == "relabel" else price(_step_of(graph, group.example, array))
+        for group in graph.groups
+    ]
+    return np.array(prices, np.float64)[graph.group]
 
 
 def boxing_path(
@@ -179,23 +236,31 @@ def format_nbytes(nbytes: int) -> str:
 
 
 def _shortest_paths(
-    graph: StepGraph, price: npt.NDArray[np.float64]
+    num_words: int,
+    src: npt.NDArray[np.intp],
+    first: npt.NDArray[np.intp],
+    price: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
     """Cost of the cheapest paths, and the fewest steps that such a path has.
 
     Bellman and Ford from all sources at once: round k finds the cheapest paths of k steps, so the
     round that finds the cost of a pair is the number of its steps.
 
+    Args:
+        num_words: Number of words.
+        src: For each step the words before; steps are sorted by the words after.
+        first: For each of the words the first step that leads to them, and the number of steps.
+        price: For each step what it costs.
+
     Returns:
         Two matrices, from row to column.
     """
-    num_words = len(graph.words)
     # Held as [to, from]: the paths to one destination are then a row.
     cost = np.full((num_words, num_words), np.inf)
     np.fill_diagonal(cost, 0.0)
     count = np.zeros((num_words, num_words), np.intp)
     for num_steps in range(1, num_words):
-        through = np.minimum.reduceat(cost[graph.src] + price[:, None], graph.first[:-1])
+        through = np.minimum.reduceat(cost[src] + price[:, None], first[:-1])
         better = through < cost
         if not better.any():
             break

@@ -6,7 +6,7 @@ written in together with the words it is boxed to, and each reader takes the nea
 shared boxing is paid once, and a reader that wants the written words pays nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbp.algebra import ArrayType, Partial, Split, Words
-from sbp.boxing import BoxingTable, Step
+from sbp.boxing import BoxingTable, MergedTable, Step
 from sbp.cost_model import CostModel
-from sbp.graph.builder import Graph, Port
+from sbp.graph.builder import Axes, Graph, Port
 from sbp.graph.domains import CODE_BASE, code_of, word_codes
 from sbp.problem import Memo, Nearest, Problem, add, transpose
 from sbp.tracing import Value
+
+Prices = BoxingTable | MergedTable
 
 # A hub's labels are pairs of words; beyond this many, the least useful kinds of pairs are left out.
 MAX_HUB_LABELS = 800
@@ -66,6 +68,7 @@ class Tables:
         """Starts without tables."""
         self.costs = costs
         self._tables: dict[tuple[ArrayType, frozenset[Partial], bool], BoxingTable] = {}
+        self._merged: dict[tuple[ArrayType, frozenset[Partial], bool, Axes], MergedTable] = {}
         self._wires: dict[tuple[ArrayType, frozenset[Partial]], BoxingTable] = {}
         # By identity, as hashing thousands of words takes longer than what it saves.
         self._ports: dict[int, _Distinct] = {}
@@ -76,12 +79,22 @@ class Tables:
         """The table that prices boxings of an array."""
         key = (array, partials, bucketed)
         if key not in self._tables:
-
-            def price(step: Step) -> int:
-                return int(self.costs.step_price(step, bucketed=bucketed))
-
+            price = self._price(bucketed)
             self._tables[key] = BoxingTable(array, self.costs.sizes, partials, price)
         return self._tables[key]
+
+    def merged(
+        self, array: ArrayType, partials: frozenset[Partial], bucketed: bool, axes: Axes
+    ) -> MergedTable:
+        """The table that prices boxings of an array up to the order of axes."""
+        key = (array, partials, bucketed, axes)
+        if key not in self._merged:
+            price = self._price(bucketed)
+            self._merged[key] = MergedTable(array, self.costs.sizes, partials, price, axes)
+        return self._merged[key]
+
+    def _price(self, bucketed: bool) -> Callable[[Step], int]:
+        return lambda step: int(self.costs.step_price(step, bucketed=bucketed))
 
     def wire(self, array: ArrayType, partials: frozenset[Partial]) -> BoxingTable:
         """The table that tells which boxings send nothing."""
@@ -104,7 +117,7 @@ class Tables:
         return written.union(*(self.distinct(port.words).partials for port in readers))
 
     def matrix(
-        self, table: BoxingTable, src: tuple[Words, ...], dst: tuple[Words, ...], count: int
+        self, table: Prices, src: tuple[Words, ...], dst: tuple[Words, ...], count: int
     ) -> NDArray[np.float64]:
         """Prices from each of `src` to each of `dst`, `count` times; equal requests share it."""
         key = (id(table), id(src), id(dst), count)
@@ -114,7 +127,7 @@ class Tables:
         return self._matrices[key]
 
     def shared(
-        self, table: BoxingTable, writer: Port, readers: Sequence[Port], offered: Words | None
+        self, table: Prices, writer: Port, readers: Sequence[Port], offered: Words | None
     ) -> "_Shared":
         """The hub of a value; equal requests share it."""
         ports = (writer, *readers)
@@ -134,7 +147,7 @@ class _Distinct:
         self.words = tuple(numbers)
         self.partials = frozenset(w for label in numbers for w in label if isinstance(w, Partial))
 
-    def rows(self, table: BoxingTable) -> NDArray[np.intp]:
+    def rows(self, table: Prices) -> NDArray[np.intp]:
         """The row in a table of each label."""
         return np.array([table.index[words] for words in self.words], np.intp)[self.inverse]
 
@@ -201,7 +214,9 @@ def connect(graph: Graph, tables: Tables, offered: Sequence[Words] = ()) -> Boxi
         partials = tables.partials(writer, readers).union(
             word for word in extra or () if isinstance(word, Partial)
         )
-        table = tables.table(value.type, partials, value in graph.flow.bucketed)
+        array = (value.type, partials, value in graph.flow.bucketed)
+        axes = graph.exchangeable
+        table = tables.merged(*array, axes) if axes else tables.table(*array)
         if len(readers) == 1:
             (reader,) = readers
             matrix = tables.matrix(table, writer.words, reader.words, reader.count)
@@ -243,14 +258,16 @@ def _program_order(graph: Graph, hubs: dict[Value, Hub], count: int) -> list[int
 
 
 def _share(
-    tables: Tables, table: BoxingTable, writer: Port, readers: Sequence[Port],
+    tables: Tables, table: Prices, writer: Port, readers: Sequence[Port],
     offered: Words | None,
 ) -> _Shared:  # fmt: skip
     rows = tables.distinct(writer.words).rows(table)
     columns = [tables.distinct(port.words).rows(table) for port in readers]
-    wire = tables.wire(
-        table.array, frozenset(w for words in table.words for w in words if isinstance(w, Partial))
-    )
+    if isinstance(table, BoxingTable):
+        partials = frozenset(w for words in table.words for w in words if isinstance(w, Partial))
+        wire = tables.wire(table.array, partials)
+    else:
+        wire = table  # a bound may leave out only what is free
     extra = [np.array([table.index[offered]])] if offered and offered in table.index else []
     sources, targets = _hub_pairs(_first_seen([rows]), _first_seen(columns + extra), table, wire)
     codes = word_codes(table.words, len(table.sizes))
@@ -275,7 +292,7 @@ def _first_seen(rows: Sequence[NDArray[np.intp]]) -> NDArray[np.intp]:
 
 
 def _hub_pairs(
-    written: NDArray[np.intp], wanted: NDArray[np.intp], table: BoxingTable, wire: BoxingTable
+    written: NDArray[np.intp], wanted: NDArray[np.intp], table: Prices, wire: Prices
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Pairs worth choosing from: what costs nothing to box need not be shared.
 

@@ -36,6 +36,8 @@ from sbp.rules import find_rule
 from sbp.tracing import Atom, Block, Equation, Traced, Value
 
 Shift = Callable[[Words], Words]
+Axes = tuple[int, ...]
+"""Numbers of mesh axes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +89,7 @@ class Graph:
         flow: Static facts about values.
         pinned: For a value that is pinned from outside the program, what its readers read instead.
         notes: What the user should know of how the program was read.
+        exchangeable: Axes of which the order is left open: choices that differ only in it are one.
     """
 
     mesh: Mesh
@@ -97,6 +100,7 @@ class Graph:
     flow: Flow = field(default_factory=Flow)
     pinned: dict[Value, Value] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    exchangeable: Axes = ()
 
     def total_flops(self) -> int:
         """Operations of the one-device program in one call."""
@@ -132,7 +136,7 @@ class Boundary:
 
 def build_graph(
     traced: Traced, mesh: Mesh, costs: CostModel, boundary: Boundary,
-    reduce_dtype: str | None = None, held: Held | None = None,
+    reduce_dtype: str | None = None, held: Held | None = None, exchangeable: Axes = (),
 ) -> Graph:  # fmt: skip
     """Builds the graph of a program.
 
@@ -143,12 +147,14 @@ def build_graph(
         boundary: Pins and ties.
         reduce_dtype: A dtype in which partial sums may be added before the program narrows to it.
         held: Choices kept on some axes.
+        exchangeable: Axes of one size and one kind of link: of signatures that differ only in
+            their order, one is enough.
 
     Raises:
         SignatureError: A pin does not fit its value.
         PlanError: Pins contradict each other.
     """
-    graph = Graph(mesh, flow=analyse(traced.block))
+    graph = Graph(mesh, flow=analyse(traced.block), exchangeable=exchangeable)
     builder = _Builder(graph, costs, reduce_dtype, held, boundary.inner_words)
     block = traced.block
     arguments = zip(block.inputs, boundary.argument_words, boundary.argument_paths, strict=False)
@@ -327,7 +333,8 @@ class _Builder:
             sides = (self.whole,) * len(call.inputs), (self.whole,) * len(call.outputs)
             return signatures_domain([NdSignature(*sides)], num_axes)
         only = self.held.signatures(call, kept) if self.held else None
-        domain = call_domain(call, self.graph.mesh, self.reduce_dtype, only)
+        mesh, exchangeable = self.graph.mesh, self.graph.exchangeable
+        domain = call_domain(call, mesh, self.reduce_dtype, only, exchangeable)
         if kept is None or kept in domain.labels:
             return domain
         # What it had need not follow from what other axes may now have before it.

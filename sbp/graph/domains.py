@@ -4,7 +4,7 @@ Comes in: types, the mesh, pins. Goes out: domains, with the part that each choi
 axis. Equal calls share one domain, so that planning does not grow with what is equal.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,8 @@ class Domain:
 
     Attributes:
         labels: Words of a value, or signatures of a call.
-        aspects: A row a label, a column a mesh axis; equal entries mean the same on that axis.
+        aspects: A row a label, a column a mesh axis; equal entries mean the same, on
+            whichever axis.
     """
 
     labels: tuple[Any, ...]
@@ -87,14 +88,14 @@ def words_domain(words: Sequence[Words], num_axes: int) -> Domain:
 def signatures_domain(labels: Sequence[NdSignature], num_axes: int) -> Domain:
     """A domain of signatures."""
     sides = [(*s.inputs, *s.outputs) for s in labels]
-    codes = np.array([[code_of(w) for words in side for w in words] for side in sides], np.intp)
-    by_array = codes.reshape(len(labels), -1, num_axes)
+    # One row for each label and axis: equal numbers are one signature, on whichever axis.
+    by_axis = [
+        [code_of(words[axis]) for words in side] for side in sides for axis in range(num_axes)
+    ]
     aspects = np.zeros((len(labels), num_axes), np.intp)
-    for axis in range(num_axes):
-        if by_array.shape[1]:
-            aspects[:, axis] = np.unique(by_array[:, :, axis], axis=0, return_inverse=True)[
-                1
-            ].reshape(-1)
+    if any(by_axis):
+        numbers = np.unique(np.array(by_axis, np.intp), axis=0, return_inverse=True)[1]
+        aspects = numbers.reshape(len(labels), num_axes)
     return Domain(tuple(labels), aspects)
 
 
@@ -136,6 +137,7 @@ def call_domain(
     mesh: Mesh,
     reduce_dtype: str | None = None,
     only: Mapping[int, Signature] | None = None,
+    exchangeable: Collection[int] = (),
 ) -> Domain:
     """The signatures of a call; one alone, all-B, where the primitive has no rule.
 
@@ -144,6 +146,7 @@ def call_domain(
         mesh: The mesh.
         reduce_dtype: A float dtype to which partial sums may be narrowed before they are added.
         only: Axes on which no other signature is wanted.
+        exchangeable: Axes whose order does not matter; see `nd_signatures`.
     """
     rule = find_rule(call.primitive)
     if rule is None:
@@ -159,7 +162,7 @@ def call_domain(
             if narrows:
                 yield from linear(call, 0)
 
-        found = nd_signatures(call, mesh.sizes, on_one_axis, rule.localize, only)
+        found = nd_signatures(call, mesh.sizes, on_one_axis, rule.localize, only, exchangeable)
         labels = tuple(s for s in found if not any(map(_mixed, (*s.inputs, *s.outputs))))
     return signatures_domain(labels, len(mesh.sizes))
 

@@ -7,7 +7,7 @@ is too large; it starts from B on all axes and re-plans every pair until none im
 
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from sbp.cost_model import CostModel
@@ -18,22 +18,25 @@ _LOG = logging.getLogger("sbp")
 
 
 def plan_by_pairs(
-    build: Callable[[Held], BoxingGraph], costs: CostModel
+    build: Callable[[Held], BoxingGraph],
+    costs: CostModel,
+    first: tuple[BoxingGraph, Solution] | None = None,
 ) -> tuple[BoxingGraph, Solution] | None:
     """Re-plans pairs of axes until no pair improves the whole.
 
     Args:
         build: The graph with choices held on some axes.
         costs: Prices, with the mesh.
+        first: A plan to begin with, with its bound.
 
     Returns:
-        The last graph and its solution, whose bound is that of even compute and no communication;
-        None where no choice meets the pins.
+        The last graph and its solution; its bound is that of the first plan, or of even compute
+        and no communication. None where no choice meets the pins.
     """
     axes = [axis for axis, size in enumerate(costs.sizes) if size > 1]
     pairs = list(itertools.combinations(axes, 2))
-    best: tuple[BoxingGraph, Solution] | None = None
-    labels: tuple[Any, ...] | None = None
+    best = first
+    labels: tuple[Any, ...] | None = None if first is None else chosen_labels(*first)
     unimproved, interrupted = 0, False
     for pair in itertools.cycle(pairs):
         others = tuple(axis for axis in range(len(costs.sizes)) if axis not in pair)
@@ -47,25 +50,27 @@ def plan_by_pairs(
             _LOG.warning("the search is interrupted: going on with the best plan so far")
             break
         if found is not None and (best is None or found.energy < best[1].energy):
-            best, unimproved = (boxing, found), 0
-            labels = chosen_labels(boxing, found.labels)
+            best, unimproved = (boxing, found), 1
+            labels = chosen_labels(*best)
         else:
             unimproved += 1
         interrupted = found is not None and INTERRUPTED in found.method
-        if interrupted or unimproved >= len(pairs) - (best is not None):
+        if interrupted or unimproved >= len(pairs):
             break
     if best is None:
         return None
     boxing, found = best
-    bound = min(found.energy, even_compute(boxing, costs))
-    method = "axes in pairs, others held" + f" ({INTERRUPTED})" * interrupted
+    bound = even_compute(boxing, costs) if first is None else first[1].bound
+    bound = min(found.energy, bound)
+    before = "" if first is None else f"{first[1].method}; "
+    method = f"{before}axes in pairs, others held" + f" ({INTERRUPTED})" * interrupted
     return boxing, Solution(found.labels, found.energy, bound, method)
 
 
-def chosen_labels(boxing: BoxingGraph, labels: Sequence[int]) -> tuple[Any, ...]:
+def chosen_labels(boxing: BoxingGraph, solution: Solution) -> tuple[Any, ...]:
     """What each node of the graph has chosen, in the order of its nodes."""
     pairs = zip(boxing.graph.nodes, boxing.place, strict=True)
-    return tuple(node.domain.labels[labels[place]] for node, place in pairs)
+    return tuple(node.domain.labels[solution.labels[place]] for node, place in pairs)
 
 
 def even_compute(boxing: BoxingGraph, costs: CostModel) -> float:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sbp.algebra import ArrayType, Words, format_type, local_type
 from sbp.boxing import format_nbytes
 from sbp.errors import PlanError
-from sbp.graph import BoxingGraph, Held
+from sbp.graph import BoxingGraph, Graph, Held
 from sbp.plan.assignment import Assignment
 from sbp.plan.buffers import Buffer
 from sbp.plan.memory import Memory
@@ -25,7 +25,7 @@ from sbp.problem import Memo, Problem, add
 from sbp.search import Solution
 from sbp.tracing import Value
 
-Build = Callable[[Held | None], BoxingGraph]
+Build = Callable[[Held | Graph | None], BoxingGraph]
 
 FIRST_PRICE = 1.0
 """First price tried, in units of the cheapest plan's cost over its memory."""
@@ -122,14 +122,14 @@ def solve_priced(
     """The graph without prices of memory, and the cheapest choice under them at its own cost.
 
     Args:
-        build: The graph with choices held on some axes.
+        build: The graph of all choices, with choices held on some axes, or of some choices.
         prices: What is priced.
         search: Solves the problem of the graph that it builds.
     """
     built: list[tuple[BoxingGraph, BoxingGraph]] = []
 
-    def build_priced(held: Held | None) -> BoxingGraph:
-        plain = build(held)
+    def build_priced(what: Held | Graph | None) -> BoxingGraph:
+        plain = build(what)
         built.append((priced(plain, prices), plain))
         return built[-1][0]
 

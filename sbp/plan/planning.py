@@ -16,14 +16,25 @@ from sbp.algebra import Broadcast, NdSbp, Words, parse_word
 from sbp.cost_model import CostModel
 from sbp.errors import PlanError
 from sbp.factors import NdSignature
-from sbp.graph import Boundary, BoxingGraph, Held, Mesh, Tables, build_graph, connect
+from sbp.graph import (
+    Boundary,
+    BoxingGraph,
+    Graph,
+    Held,
+    Mesh,
+    Tables,
+    axes_alike,
+    build_graph,
+    connect,
+)
 from sbp.plan.assignment import Assignment
+from sbp.plan.axis_orders import plan_by_kinds
 from sbp.plan.by_pairs import chosen_labels, plan_by_pairs
 from sbp.plan.limits import Build, Candidate, Prices, fit, over_limit, solve_priced
 from sbp.plan.memory import find_memory
 from sbp.plan.record import Plan
 from sbp.plan.rows import array_names, boxing_rows, equation_rows
-from sbp.search import Solution, solve_exhaustively, solve_greedily, solve_optimally
+from sbp.search import INTERRUPTED, Solution, solve_exhaustively, solve_greedily, solve_optimally
 from sbp.tracing import Block, Traced
 
 _LOG = logging.getLogger("sbp")
@@ -31,8 +42,10 @@ _LOG = logging.getLogger("sbp")
 Search = Literal["optimal", "greedy", "exhaustive"]
 
 MAX_EQUATIONS_AT_ONCE = 12
-"""On three axes or more, programs above this are planned two axes at a time."""
+"""On three axes or more, larger programs are planned without the graph of all choices."""
 
+GAP_OF_KINDS = 0.01
+"""Above this gap, a plan found by kinds of choices is improved two axes at a time."""
 
 CPU_NAME = "cpu"
 """The cluster whose compiler calls a library for reductions, which reads memory."""
@@ -77,17 +90,29 @@ def make_plan(
     """
     tables = Tables(costs)
 
-    def build_anew(held: Held | None, offered: Sequence[Words] = ()) -> BoxingGraph:
-        graph = build_graph(traced, mesh, costs, boundary, conditions.reduce_dtype, held)
-        return connect(graph, tables, offered)
+    def choices(held: Held | None = None, alike: Sequence[int] = ()) -> Graph:
+        reduce_dtype = conditions.reduce_dtype
+        return build_graph(traced, mesh, costs, boundary, reduce_dtype, held, tuple(alike))
 
-    whole = functools.cache(lambda: build_anew(None))
+    whole = functools.cache(lambda: connect(choices(), tables))
+    kinds = functools.cache(lambda: choices(alike=axes_alike(costs)))
 
-    def build(held: Held | None, offered: Sequence[Words] = ()) -> BoxingGraph:
-        return whole() if held is None else build_anew(held, offered)
+    def build(what: Held | Graph | None, offered: Sequence[Words] = ()) -> BoxingGraph:
+        if what is None:
+            return whole()
+        return connect(what if isinstance(what, Graph) else choices(what), tables, offered)
 
     def search(build: Build) -> tuple[BoxingGraph, Solution]:
-        return _solve(build, conditions.search, costs, num_equations)
+        many_axes = sum(size > 1 for size in costs.sizes) > 2
+        if conditions.search == "optimal" and many_axes and num_equations > MAX_EQUATIONS_AT_ONCE:
+            found = _solve_many_axes(build, kinds, costs, conditions.reduce_dtype)
+        else:
+            boxing = build(None)
+            solution = _solve_at_once(boxing, conditions.search)
+            found = None if solution is None else (boxing, solution)
+        if found is None:
+            raise _no_plan(conditions.search)
+        return found
 
     num_equations = _num_equations(traced.block)
     _LOG.info("planning %s, %d equations", name, num_equations)
@@ -119,26 +144,23 @@ def _num_equations(block: Block) -> int:
     return len(block.equations) + sum(inner)
 
 
-def _solve(
-    build: Build, search: Search, costs: CostModel,
-    num_equations: int,
-) -> tuple[BoxingGraph, Solution]:  # fmt: skip
-    many_axes = sum(size > 1 for size in costs.sizes) > 2
-    if search == "optimal" and many_axes and num_equations > MAX_EQUATIONS_AT_ONCE:
-        found = plan_by_pairs(build, costs)
-    else:
-        boxing = build(None)
-        solution = _solve_at_once(boxing, search)
-        found = None if solution is None else (boxing, solution)
-    if found is not None:
+def _solve_many_axes(
+    build: Build, kinds: Callable[[], Graph], costs: CostModel, reduce_dtype: str | None
+) -> tuple[BoxingGraph, Solution] | None:
+    found = plan_by_kinds(kinds(), build, reduce_dtype) if axes_alike(costs) else None
+    if found is not None and (found[1].gap <= GAP_OF_KINDS or INTERRUPTED in found[1].method):
         return found
+    return plan_by_pairs(build, costs, found)
+
+
+def _no_plan(search: Search) -> PlanError:
     if search == "greedy":
-        raise PlanError(
+        return PlanError(
             "the greedy search found no plan that meets the pins",
             why="It chose words early that a later pin or tie forbids, and takes nothing back.",
             how=["use search='optimal'", "remove a pin"],
         )
-    raise PlanError(
+    return PlanError(
         "no plan meets the pins",
         why="Every choice of signatures breaks a pin or a tie.",
         how=["remove a pin", "pass tie=None"],
@@ -271,7 +293,7 @@ def _record(
         ),
         notes=tuple(assignment.boxing.graph.notes),
         fingerprint=traced.fingerprint,
-        choices=tuple(map(encode_label, chosen_labels(assignment.boxing, solution.labels))),
+        choices=tuple(map(encode_label, chosen_labels(assignment.boxing, solution))),
         shared=tuple(
             encode_label(hub.pairs[solution.labels[hub.node]][1])
             for hub in assignment.boxing.hubs.values()

@@ -13,6 +13,7 @@ from hypothesis import given
 from sbp.algebra import P_MAX, P_MIN, ArrayType, B, P, Split, Word
 from sbp.boxing import (
     BoxingTable,
+    MergedTable,
     boxing_path,
     format_nbytes,
     format_steps,
@@ -88,7 +89,7 @@ def test_partial_words_a_dtype_has(dtype, expected):
 
 
 def test_random_keys_have_no_partial_words():
-    @dataclasses.dataclass
+    @dataclasses.dataclass(frozen=True)
     class KeyType:
         itemsize: int = 8
 
@@ -386,3 +387,42 @@ def test_table_refuses_words_it_was_not_built_for():
     table = BoxingTable(f32(8), (2, 4), (P,))
     with pytest.raises(BoxingError, match=r"words \(P.max, B\) are not in the table of f32\[8\]"):
         table.path((P_MAX, B), (B, B))
+
+
+@given(
+    st.sampled_from([(2, 2), (2, 2, 2), (3, 3), (2, 1, 2)]),
+    st.lists(st.sampled_from((1, 2, 4, 9, 12)), max_size=2),
+    st.sets(st.sampled_from(KINDS), max_size=2),
+    st.integers(0, 9),
+    st.integers(1, 9),
+)
+def test_a_merged_table_is_that_of_the_nearest_words_of_a_kind(sizes, shape, partials, local, wire):
+    def price(step):
+        return wire * step.nbytes + local * step.local_nbytes + len(step.axes)
+
+    axes = tuple(axis for axis, size in enumerate(sizes) if size > 1)
+    table = BoxingTable(f32(*shape), sizes, partials, price)
+    merged = MergedTable(f32(*shape), sizes, partials, price, axes)
+    kinds = [merged.index[words] for words in table.words]
+
+    def kind(words):
+        return sorted(map(str, (words[axis] for axis in axes)))
+
+    for one, other in itertools.combinations(range(len(kinds)), 2):
+        alike = kind(table.words[one]) == kind(table.words[other])
+        rest = all(
+            table.words[one][axis] == table.words[other][axis]
+            for axis in range(len(sizes))
+            if axis not in axes
+        )
+        assert (kinds[one] == kinds[other]) == (alike and rest)
+    count = len(merged.words)
+    assert [merged.index[words] for words in merged.words] == list(range(count))
+    # Boxing with exchanges for nothing: from any words of a kind, in any number of goes.
+    least = np.full((count, count), np.inf)
+    np.minimum.at(
+        least, (np.repeat(kinds, len(kinds)), np.tile(kinds, len(kinds))), table.cost.ravel()
+    )
+    for middle in range(count):
+        least = np.minimum(least, least[:, [middle]] + least[[middle]])
+    np.testing.assert_array_equal(merged.cost, least)
