@@ -8,12 +8,12 @@ import contextlib
 import os
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
+from jax._src import api_util as _api_util
 from jax._src import config as _config
 from jax._src import effects as _effects
-from jax._src import mesh as _mesh
 from jax._src import source_info_util, traceback_util
 from jax._src import tree_util as _tree_util
 from jax._src.interpreters import pxla as _pxla
@@ -192,6 +192,10 @@ def logical_mesh(mesh: Any, axis_type: AxisType) -> Any:
     return jax.sharding.use_abstract_mesh(logical)
 
 
+InternalFloatingPointError = _api_util.InternalFloatingPointError
+"""What a program raises under `jax.debug_nans` and `jax.debug_infs`."""
+
+
 def entry_of(compiled: Any) -> Any:
     """The C++ entry of a compiled program, which `compiled(...)` reaches through a Python call.
 
@@ -211,7 +215,12 @@ def run_entry(entry: Any, args: Sequence[Any]) -> tuple[Any, Any]:
     return entry(*args), None
 
 
-def dispatcher(find: Callable[..., tuple[Any, Any]], name: str) -> Any:
+def dispatcher(
+    find: Callable[..., tuple[Any, Any]],
+    fn: Callable[..., Any],
+    name: str,
+    static: Sequence[int] = (),
+) -> Any:
     """What `jax.jit` makes of a function, for programs that somebody else compiles.
 
     It is called like the function. Calls with types, shardings and settings of jax (the mesh of
@@ -219,7 +228,9 @@ def dispatcher(find: Callable[..., tuple[Any, Any]], name: str) -> Any:
 
     Args:
         find: Is asked where a call is like none before. It returns what `run_entry` does.
+        fn: The function, which jax runs without compiling to find where NaN comes from.
         name: For profiles and messages.
+        static: Positions of arguments that are not arrays.
     """
 
     def cache_miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
@@ -228,10 +239,31 @@ def dispatcher(find: Callable[..., tuple[Any, Any]], name: str) -> Any:
     def without_cache(*args: Any, **kwargs: Any) -> Any:
         return find(*args, **kwargs)[0]
 
-    return _jaxlib.pjit(
-        name, without_cache, cache_miss, [], [], _pxla.JitGlobalCppCacheKeys(),
+    made = _jaxlib.pjit(
+        name, without_cache, cache_miss, list(static), [], _pxla.JitGlobalCppCacheKeys(),
         _tree_util.dispatch_registry, _pxla.cc_shard_arg,
     )  # fmt: skip
+    made._fun = fn
+    return made
+
+
+def find_invalid(error: Exception, call: Callable[[], Any]) -> NoReturn:
+    """Says where NaN or infinity comes from, under `jax.debug_nans`: runs without compiling.
+
+    Args:
+        error: What jax found in a result.
+        call: The function with its arguments.
+
+    Raises:
+        FloatingPointError: Always.
+    """
+    _api_util.maybe_recursive_nan_check(error, call, (), {})
+
+
+def settings_of_trace() -> Any:
+    """What of jax's settings a trace depends on, the mesh of the context aside."""
+    with logical_mesh(None, AxisType.Auto):
+        return _config.trace_context()
 
 
 def is_jit_disabled() -> bool:
@@ -241,9 +273,3 @@ def is_jit_disabled() -> bool:
 
 current_abstract_mesh = jax.sharding.get_abstract_mesh
 """The mesh of the enclosing `jax.set_mesh`, possibly empty."""
-
-_mesh_of_context = getattr(_config, "abstract_mesh_context_manager", None) or getattr(
-    _mesh, "abstract_mesh_context_manager", None
-)
-context_token = _mesh_of_context.get_local if _mesh_of_context else current_abstract_mesh
-"""An object that is another one once `jax.set_mesh` has set another mesh; 0.04 microseconds."""

@@ -7,6 +7,8 @@ traced, and only for shapes not seen before.
 
 import logging
 import os
+import threading
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +16,6 @@ import jax
 from jax.sharding import Mesh, NamedSharding
 
 from sbp import _compat
-from sbp._compat import context_token
 from sbp.algebra import NdSbp, Partial
 from sbp.api.arrays import box
 from sbp.api.binding import (
@@ -129,16 +130,18 @@ class Step:
         self._prepared: dict[Any, Prepared] = {}
         self._first: Prepared | None = None
         self._executables: dict[Any, Any] = {}
+        self._by_name: dict[tuple[int, tuple[str, ...]], Callable[..., Any]] = {}
         self._told: set[str] = set()
-        self._run: Any = None
-        # The mesh that was set when `_run` was chosen: its axis types are those of the program.
-        self._context: Any = None
-        # The names of the last arguments of `_run`, which the function takes by name.
-        self._keywords: tuple[str, ...] = ()
+        # Threads that plan take turns: what one has planned the next one uses.
+        self._planning = threading.RLock()
         self.__name__ = function_name(fn)
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
-        self.__call__ = _compat.dispatcher(self._find, self.__name__)
+        self.__call__ = _compat.dispatcher(self._find, fn, self.__name__)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """A step that is an attribute of a class is a method of its objects."""
+        return self if instance is None else types.MethodType(self, instance)
 
     def __repr__(self) -> str:
         state = "planned" if self._first else "not planned yet"
@@ -223,19 +226,24 @@ class Step:
         try:
             structs = tuple(map(struct_of, leaves))
             types = tuple((s.shape, s.dtype, s.weak_type) for s in structs)
-            key = (keywords, tree, types, tuple((k, type(x), x) for k, x in static.items()))
+            settings = _compat.settings_of_trace()
+            values = tuple((k, type(x), x) for k, x in static.items())
+            key = (keywords, tree, types, values, settings)
             known = self._prepared.get(key)
         except (TypeError, OverflowError):
             self._check_call(args, keywords)
             check_arguments(argument_names(self._fn, len(args), keywords), args, places)
             raise
-        if known is None:
-            self._check_call(args, keywords)
-            known = self._prepared[key] = prepare(
-                self._fn, self._options, keywords, tree, structs, static, self._first
-            )
-            self._first = self._first or known
-        return known
+        if known is not None:
+            return known
+        self._check_call(args, keywords)
+        with self._planning:
+            if key not in self._prepared:
+                self._prepared[key] = prepare(
+                    self._fn, self._options, keywords, tree, structs, static, self._first
+                )
+                self._first = self._first or self._prepared[key]
+        return self._prepared[key]
 
     def _check_call(self, args: Sequence[Any], keywords: Sequence[str]) -> None:
         call(lambda *xs, **named: check_call(self._fn, xs, named), args, keywords)
@@ -246,71 +254,59 @@ class Step:
 
     def _find(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Results for these arguments, and what the dispatcher needs to find them next time."""
-        if not kwargs:
-            return self._results(args, ())
-        results, _ = self._results(*in_order(self._fn, args, kwargs))
-        # The program takes arguments in order; the dispatcher would sort the named ones by name.
-        return results, None
+        if not kwargs and not self._options.static:
+            return self._run(args, ())
+        args, keywords = in_order(self._fn, args, kwargs)
+        key = (len(args), keywords)
+        static = marked(self._fn, self._options.static, len(args), keywords)
+        if not all(_is_hashable(args[place]) for place in static):
+            return self._run(args, keywords)  # which says so
+        if key not in self._by_name:
+            # The program takes arguments in order; the first dispatcher would sort them by name.
+            self._by_name[key] = _compat.dispatcher(
+                lambda *xs: self._run(xs, keywords), lambda *xs: call(self._fn, xs, keywords),
+                self.__name__, static,
+            )  # fmt: skip
+        return self._by_name[key](*args), None
 
-    def _results(self, args: Sequence[Any], keywords: tuple[str, ...]) -> tuple[Any, Any]:
-        failed = None
-        known = context_token() is self._context and keywords == self._keywords
-        if known and not _compat.is_jit_disabled():
-            try:
-                return _compat.run_entry(self._run, args)
-            except (ValueError, TypeError, NotImplementedError) as error:
-                failed = error
-        return self._settle(args, keywords, failed)
-
-    def _settle(
-        self, args: Sequence[Any], keywords: tuple[str, ...], error: Exception | None = None
-    ) -> tuple[Any, Any]:
-        """Finds the program for these arguments, brings them where it wants them, runs it.
-
-        Args:
-            args: Arguments that the program at hand was not made for.
-            keywords: Names of the last of them, which go by name.
-            error: What it said of them; None where it was not asked.
-        """
-        if isinstance(error, SbpError):
-            raise error
+    def _run(self, args: Sequence[Any], keywords: tuple[str, ...]) -> tuple[Any, Any]:
+        """Finds the program for arguments in order, brings them where it wants them, runs it."""
         check_caller(self.__name__)
         prepared = self._prepare(args, keywords)
         mesh = self._mesh()
-        leaves = jax.tree.leaves(prepared.dynamic(args))
+        dynamic = prepared.dynamic(args)
+        leaves = jax.tree.leaves(dynamic)
         check_values(self.__name__, prepared.paths, leaves)
         if any(map(_compat.is_tracer, (*leaves, *prepared.traced.consts))):
-            return prepared.program(mesh)(*prepared.dynamic(args)), None
+            return prepared.program(mesh)(*dynamic), None
         run = self._executable(prepared, mesh)
         moved = [
             (path, leaf.nbytes)
-            for path, leaf, sharding in zip(
-                prepared.paths, leaves, prepared.leaf_shardings(mesh), strict=True
+            for path, leaf, struct, sharding in zip(
+                prepared.paths, leaves, prepared.structs, prepared.leaf_shardings(mesh), strict=True
             )
-            if _is_misplaced(leaf, sharding)
+            if _is_misplaced(leaf, sharding) or _is_wider(leaf, struct)
         ]
-        if error is not None and run is self._run and not moved:
-            raise error
-        self._run, self._context, self._keywords = run, context_token(), keywords
         for path, nbytes in moved:
             self._tell(path, f"{self.__name__}: moved {path} ({nbytes} bytes) to where the plan "
                        "wants it; step.place does this ahead of time")  # fmt: skip
         if moved:
-            return run(*self._put(prepared, args, mesh)), None
-        return _compat.run_entry(run, args)
+            dynamic = prepared.dynamic(self._put(prepared, args, mesh))
+        try:
+            results, known = _compat.run_entry(run, dynamic)
+        except _compat.InternalFloatingPointError as error:
+            _compat.find_invalid(error, lambda: call(self._fn, args, keywords))
+        return results, None if moved else known
 
     def _executable(self, prepared: Prepared, mesh: Mesh) -> Any:
-        """The compiled program, a function of all arguments.
+        """The compiled program.
 
         It is compiled for types and shardings once, and takes arrays from wherever they come. A
         jitted function would compile anew for arrays that do not lie on the mesh yet.
         """
         key = (prepared, mesh.axis_types)
         if key not in self._executables:
-            compiled = _compat.entry_of(prepared.lower(mesh).compile())
-            self._executables[key] = (
-                _for_static(compiled, prepared.static) if prepared.static else compiled
-            )
+            self._executables[key] = _compat.entry_of(prepared.lower(mesh).compile())
         return self._executables[key]
 
     def _tell(self, key: str, message: str) -> None:
@@ -321,6 +317,10 @@ class Step:
     def _put(self, prepared: Prepared, args: Sequence[Any], mesh: Mesh) -> tuple[Any, ...]:
         leaves = jax.tree.leaves(prepared.dynamic(args))
         check_values(self.__name__, prepared.paths, leaves)
+        leaves = [
+            leaf.astype(struct.dtype) if _is_wider(leaf, struct) else leaf
+            for leaf, struct in zip(leaves, prepared.structs, strict=True)
+        ]
         ends = zip(leaves, prepared.plan.arguments, prepared.leaf_shardings(mesh), strict=True)
         return prepared.with_leaves(args, [
             # jax can put an array neither into a partial sharding nor out of one.
@@ -329,6 +329,14 @@ class Step:
             else jax.device_put(leaf, sharding)
             for leaf, (_, words), sharding in ends
         ])  # fmt: skip
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _is_misplaced(leaf: Any, sharding: NamedSharding) -> bool:
@@ -341,6 +349,11 @@ def _is_misplaced(leaf: Any, sharding: NamedSharding) -> bool:
     return leaf.committed
 
 
+def _is_wider(leaf: Any, struct: jax.ShapeDtypeStruct) -> bool:
+    """Whether an array was made with `jax.enable_x64` and is used without it."""
+    return isinstance(leaf, jax.Array) and leaf.dtype != struct.dtype
+
+
 def _is_partial(leaf: Any) -> bool:
     spec = getattr(getattr(leaf, "sharding", None), "spec", None)
     return bool(getattr(spec, "unreduced", ()))
@@ -348,15 +361,3 @@ def _is_partial(leaf: Any) -> bool:
 
 def _has_partial(words: NdSbp) -> bool:
     return any(isinstance(word, Partial) for word in words.values())
-
-
-def _for_static(compiled: Any, static: Mapping[int, Any]) -> Any:
-    """A compiled program as a function of all arguments, of which some must have set values."""
-    wanted = [(k, type(value), value) for k, value in static.items()]
-
-    def run(*args: Any) -> Any:
-        if [(k, type(args[k]), args[k]) for k in static if k < len(args)] != wanted:
-            raise TypeError("another value of a static argument")
-        return compiled(*(x for k, x in enumerate(args) if k not in static))
-
-    return run

@@ -80,7 +80,9 @@ def _change_word(
             extent = x.shape[dim] // num_devices
             return lax.dynamic_slice_in_dim(x, lax.axis_index(names) * extent, extent, dim)
         case Broadcast(), Partial():
-            return lax.select(lax.axis_index(names) == 0, x, jnp.zeros_like(x))
+            # zeros_like would ask a constant where it lies.
+            zeros = jnp.zeros(x.shape, x.dtype)
+            return lax.select(lax.axis_index(names) == 0, x, zeros)
         case Partial("sum"), Broadcast():
             return lax.psum(x, names)
         case Partial("sum"), Split(dim):
@@ -131,7 +133,7 @@ def _to_ordered_bits(x: jax.Array, word: Partial) -> jax.Array:
     integer = jnp.dtype(f"int{8 * x.dtype.itemsize}")
     bounds = jnp.iinfo(integer)
     ordered = _flip_negatives(lax.bitcast_convert_type(x, integer))
-    nan = jnp.full_like(ordered, bounds.max if word.kind == "max" else bounds.min)
+    nan = jnp.full(ordered.shape, bounds.max if word.kind == "max" else bounds.min, ordered.dtype)
     return lax.select(jnp.isnan(x), nan, ordered)
 
 
@@ -142,7 +144,7 @@ def _from_ordered_bits(bits: jax.Array, dtype: Any) -> jax.Array:
 
 def _flip_negatives(bits: jax.Array) -> jax.Array:
     # Negative floats grow in magnitude with their bits; the sign bit stays.
-    all_but_sign = jnp.full_like(bits, jnp.iinfo(bits.dtype).max)
+    all_but_sign = jnp.full(bits.shape, jnp.iinfo(bits.dtype).max, bits.dtype)
     return lax.select(bits < 0, bits ^ all_but_sign, bits)
 
 

@@ -98,9 +98,10 @@ def test_own_results_fed_back(holder, donate, monkeypatch):
 
 def test_python_numbers_and_arrays_of_one_number(monkeypatch):
     counted = Counted(lambda x, s: x * s, monkeypatch)
-    for number in (2.0, 3.0, np.float32(2), jnp.float32(3), np.array(2, np.float32)):
+    for number in (2.0, 3.0, np.float32(2), jnp.float32(3), np.array(2, np.float32), 2.0):
         counted(X, number)
-    assert counted.counts() == (1, 1, 1)
+    # A Python number has a weak type, and jax traces for it anew.
+    assert counted.counts() == (2, 2, 2)
 
 
 def test_a_counter_that_starts_as_a_python_number(monkeypatch):

@@ -172,9 +172,8 @@ def test_a_recomputation_is_not_undone(lowering):
 
 
 def test_matmuls_keep_the_precision_they_were_traced_with():
-    with jax.default_matmul_precision("highest"):
-        step = sbp.parallelize(lambda x, w: x @ w, mesh=MESH, **WORDS)
-        step.plan(X, W)
+    step = sbp.parallelize(lambda x, w: jnp.matmul(x, w, precision="highest"), mesh=MESH, **WORDS)
+    step.plan(X, W)
     assert "HIGHEST" in step.lower(X, W).as_text()
 
 
@@ -185,3 +184,13 @@ def test_names_of_the_user_reach_the_compiled_program():
 
     compiled = sbp.parallelize(named, mesh=MESH, **WORDS).lower(X, W).compile()
     assert "my_layer" in compiled.as_text()
+
+
+def test_a_literal_of_a_loop_may_become_partial():
+    def fn(x):
+        return lax.scan(lambda c, row: ((c + row) % 7 - 3, c), jnp.int32(0), x.max(1))
+
+    x = np.arange(64, dtype=np.int32).reshape(8, 8)
+    for search in ("greedy", "optimal"):
+        step = sbp.parallelize(fn, mesh=jax.make_mesh((8,), ("x",)), search=search)
+        assert_same(step(x), jax.jit(fn)(x))
