@@ -13,7 +13,6 @@ from models import gpt
 from sbp.plan.memory import PARTS
 from tests.one_device import MESH
 from tests.sbp.plan.test_plan import STEPS, W1, W2, X, plan_of
-from tests.sbp.test_finds import gpt_step
 
 WHOLE = "dp: B, tp: B"
 
@@ -158,7 +157,7 @@ KINDS = {
 def test_predicted_memory_is_within_15_percent_of_the_compiled(style, kind):
     config = dataclasses.replace(SMALL, **KINDS[kind])
     with jax.numpy_dtype_promotion("standard"):
-        step, state, batch = gpt_step(config)
+        step, (state, batch) = gpt.example(config=config)
         words = {
             path if path.startswith("batch") else f"state.*.{path.removeprefix('params.')}": word
             for path, word in gpt.words(config, style, ("dp",)).items()
