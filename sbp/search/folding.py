@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sbp.problem import Costs, Problem
+from sbp.problem import Costs, Nearest, Problem
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,19 +40,31 @@ def fold(problem: Problem) -> Folding:
     counts = np.bincount(classes, minlength=len(members)).tolist()
     costs = [problem.costs[members[k]] * counts[k] for k in range(len(members))]
     edges: dict[tuple[int, int], Costs] = {}
+    parts: dict[tuple[int, int], list[Nearest | None]] = {}
     for (u, v), matrix in problem.edges.items():
         a, b = classes[u], classes[v]
         if a == b:
             costs[a] = costs[a] + np.diagonal(matrix)
-        elif a < b:
-            edges[a, b] = edges[a, b] + matrix if (a, b) in edges else matrix
-        else:
-            edges[b, a] = edges[b, a] + matrix.T if (b, a) in edges else matrix.T
+            continue
+        if a > b:
+            u, v, a, b, matrix = v, u, b, a, matrix.T
+        edges[a, b] = edges[a, b] + matrix if (a, b) in edges else matrix
+        for pair, made in (((a, b), (u, v)), ((b, a), (v, u))):
+            parts.setdefault(pair, []).append(problem.nearest.get(made))
+    nearest = {pair: total for pair, folds in parts.items() if (total := _total(folds))}
     return Folding(
-        Problem(tuple(costs), edges),
+        Problem(tuple(costs), edges, nearest),
         tuple(classes),
         tuple(members[k] for k in range(len(members))),
     )
+
+
+def _total(folds: Sequence[Nearest | None]) -> Nearest | None:
+    """What the sum of matrices is made of, where all are one matrix."""
+    first = folds[0]
+    if first is None or any(fold is not first for fold in folds):
+        return None
+    return Nearest(first.table * len(folds), first.first, first.second)
 
 
 def _alike(problem: Problem) -> list[int]:

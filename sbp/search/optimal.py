@@ -32,6 +32,8 @@ ROUND = 5
 """Sweeps after which progress is looked at."""
 FOLDED = 0.7
 """Share of nodes that may be left for a first search among foldings to pay."""
+FOLDED_SWEEPS = 60
+"""Most sweeps of that search: it makes a plan to begin with, no proof."""
 PATIENCE = 8
 """Rounds that must close a twentieth of the gap together, for the search to go on."""
 POLISH_EVERY = 20
@@ -101,7 +103,9 @@ def solve_optimally(
     folding = fold(small)
     if len(folding.members) <= FOLDED * len(folding.classes):
         parts = [aspects[node][kept[node]] for node in folding.members]
-        folded = solve_optimally(folding.problem, parts, target_gap=target_gap)
+        folded = solve_optimally(
+            folding.problem, parts, target_gap=target_gap, max_sweeps=FOLDED_SWEEPS
+        )
         if folded is not None:
             positions.append(folding.unfold(folded.labels))
             method = f"gap {folded.gap:.2%} if equal layers are treated equally; {method}"
