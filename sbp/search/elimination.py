@@ -7,24 +7,32 @@ constant, and the way back from labels of the rest to labels of all (bucket elim
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sbp.problem import Costs, Memo, Problem, add
 
 Factor = tuple[tuple[int, ...], Costs]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Departure:
-    """A node that left: its best label for each choice of labels of its neighbours then."""
+    """A node that left, with its costs and the tables it shared with its neighbours then."""
 
     node: int
-    neighbours: tuple[int, ...]
-    best: NDArray[np.intp]
+    costs: Costs
+    factors: tuple[Factor, ...]
+
+    def best(self, chosen: Mapping[int, int]) -> int:
+        """The node's cheapest label beside labels of its neighbours."""
+        total = self.costs
+        for scope, table in self.factors:
+            total = total + table[tuple(
+                slice(None) if node == self.node else chosen[node] for node in scope
+            )]  # fmt: skip
+        return int(total.argmin())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +55,7 @@ class Elimination:
         """Labels of all nodes, from labels of those that stayed."""
         chosen = dict(zip(self.stayed, labels, strict=True))
         for gone in reversed(self.departures):
-            chosen[gone.node] = int(gone.best[tuple(chosen[n] for n in gone.neighbours)])
+            chosen[gone.node] = gone.best(chosen)
         return [chosen[node] for node in range(len(chosen))]
 
 
@@ -74,28 +82,28 @@ class _Working:
     def neighbours(self, node: int) -> tuple[int, ...]:
         return tuple(sorted({n for scope in self.factors[node] for n in scope} - {node}))
 
-    def take_out(self, node: int) -> tuple[tuple[int, ...], NDArray[np.intp], Costs]:
+    def take_out(self, node: int) -> tuple[_Departure, tuple[int, ...], Costs]:
         """Takes a node out.
 
         Returns:
-            Its neighbours, and for each choice of their labels its best label and what that costs.
+            The node, its neighbours, and the least cost for each choice of their labels.
         """
         around = self.neighbours(node)
         position = {n: k for k, n in enumerate((*around, node))}
         sizes = tuple(self.sizes[n] for n in position)
-        scopes = list(self.factors[node])
-        factors = [self.factors[node][scope] for scope in scopes]
-        for scope in scopes:
+        factors = tuple(self.factors[node].items())
+        for scope, _ in factors:
             for other in scope:
                 del self.factors[other][scope]
-        places = tuple(tuple(position[n] for n in scope) for scope in scopes)
-        best, least = self.memo(_minimise, self.costs[node], *factors, key=(sizes, places))
-        return around, best, least
+        places = tuple(tuple(position[n] for n in scope) for scope, _ in factors)
+        tables = (table for _, table in factors)
+        least = self.memo(_minimise, self.costs[node], *tables, key=(sizes, places))
+        return _Departure(node, self.costs[node], factors), around, least
 
 
 def _minimise(
     sizes: tuple[int, ...], places: tuple[tuple[int, ...], ...], cost: Costs, *factors: Costs
-) -> tuple[NDArray[np.intp], Costs]:
+) -> Costs:
     """Sums tables over the axes at `places` and minimises the last axis out, which has `cost`."""
     table = cost.reshape((1,) * (len(sizes) - 1) + (-1,))
     for axes, factor in zip(places, factors, strict=True):
@@ -104,8 +112,7 @@ def _minimise(
         for k in order:
             shape[axes[k]] = sizes[axes[k]]
         table = table + factor.transpose(order).reshape(shape)
-    table = np.broadcast_to(table, sizes)
-    return table.argmin(axis=-1), table.min(axis=-1)
+    return np.minimum.reduce(np.broadcast_to(table, sizes), axis=-1)
 
 
 def elimination_order(
@@ -166,8 +173,8 @@ def eliminate(
     departures: list[_Departure] = []
     constant = 0.0
     for node in order:
-        around, best, least = working.take_out(node)
-        departures.append(_Departure(node, around, best))
+        departure, around, least = working.take_out(node)
+        departures.append(departure)
         if around:
             working.add(around, least)
         else:

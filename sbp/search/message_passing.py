@@ -71,8 +71,8 @@ class MessagePassing:
         elif (other, node) in nearest:
             message = nearest[other, node].lowest_row(rows)
         else:
-            message = (self.matrices[node][other] + rows[:, None]).min(axis=0)
-        least = float(message.min())
+            message = np.minimum.reduce(self.matrices[node][other] + rows[:, None])
+        least = float(np.minimum.reduce(message))
         self.messages[node, other] = message - least
         return least
 
