@@ -143,6 +143,20 @@ class Step:
         """A step that is an attribute of a class is a method of its objects."""
         return self if instance is None else types.MethodType(self, instance)
 
+    def __copy__(self) -> "Step":
+        """A step is a function: a copy of it is the step itself."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> "Step":
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{self.__name__} is a step and cannot be pickled: its programs belong to this process."
+            "\nFix: save its plan, step.plan(...).save(path), and parallelize there with "
+            "plan=sbp.Plan.load(path)"
+        )
+
     def __repr__(self) -> str:
         state = "planned" if self._first else "not planned yet"
         return f"<sbp.Step {self.__name__} on mesh {self._options.axes}, {state}>"

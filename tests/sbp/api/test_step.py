@@ -1,8 +1,11 @@
 """A step takes and gives what its function does: any tree, any holder of numbers, any call."""
 
+import copy
 import dataclasses
 import functools
 import gc
+import inspect
+import pickle
 import weakref
 from typing import NamedTuple
 
@@ -300,3 +303,16 @@ def test_an_error_of_a_later_call_is_the_only_one_shown():
     with pytest.raises(sbp.PlanError, match="with other arguments") as caught:
         step(X, X)
     assert caught.value.__context__ is None
+
+
+def test_a_copy_of_a_step_is_the_step():
+    step = sbp.parallelize(update, mesh=MESH)
+    assert copy.copy(step) is copy.deepcopy({"step": step})["step"] is step
+    with pytest.raises(TypeError, match="update is a step and cannot be pickled"):
+        pickle.dumps(step)
+
+
+def test_a_step_has_the_signature_of_its_function():
+    step = sbp.parallelize(update, mesh=MESH)
+    assert inspect.signature(step) == inspect.signature(update)
+    assert callable(step)
