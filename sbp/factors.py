@@ -222,23 +222,19 @@ def nd_signatures(
 
     def options(local: Call, axis: int) -> dict[int, Call]:
         """Numbers of the signatures on an axis, each with the call that it leaves to one device."""
-        if id(local) in known:
-            return known[id(local)]
-        left = known[id(local)] = {}
-        whole, wanted = replicated(local), only.get(axis)
-        alone = sizes[axis] == 1 or wanted == whole
-        for signature in (whole,) if alone else (whole, *rule(local)):
-            number = numbers.setdefault(signature, len(numbers))
-            if number in left or (wanted is not None and signature != wanted):
-                continue
-            if axis == len(sizes) - 1 and localize is keep_params:
-                # Nobody asks what the call of one device is.
-                inner = local if _divides(local, signature, sizes[axis]) else None
-            else:
-                inner = localize_call(local, signature, sizes[axis], localize)
-            if inner is not None:
-                left[number] = inner
-        return left
+        if id(local) not in known:
+            whole, wanted = replicated(local), only.get(axis)
+            alone = sizes[axis] == 1 or wanted == whole
+            allowed = (whole,) if alone else (whole, *rule(local))
+            # Nobody asks what the call of one device is.
+            ends = axis == len(sizes) - 1 and localize is keep_params
+            known[id(local)] = {
+                numbers.setdefault(signature, len(numbers)): inner
+                for signature in dict.fromkeys(allowed)
+                if wanted in (None, signature)
+                and (inner := _call_left(local, signature, sizes[axis], None if ends else localize))
+            }
+        return known[id(local)]
 
     def extend(local: Call, chosen: tuple[int, ...], before: dict[int, Call]) -> None:
         axis = len(chosen)
@@ -256,6 +252,14 @@ def nd_signatures(
     extend(call, (), {})
     signatures = tuple(numbers)
     return tuple(_transpose(call, [signatures[number] for number in each]) for each in found)
+
+
+def _call_left(
+    local: Call, signature: Signature, size: int, localize: Localize | None
+) -> Call | None:
+    if localize is None:
+        return local if _divides(local, signature, size) else None
+    return localize_call(local, signature, size, localize)
 
 
 def _transpose(call: Call, chosen: Sequence[Signature]) -> NdSignature:

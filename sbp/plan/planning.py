@@ -14,7 +14,7 @@ import numpy as np
 
 from sbp.algebra import Broadcast, NdSbp, Words, parse_word
 from sbp.cost_model import CostModel
-from sbp.errors import PlanError
+from sbp.errors import PlanError, SbpError
 from sbp.factors import NdSignature
 from sbp.graph import (
     Boundary,
@@ -69,6 +69,35 @@ class Conditions:
     reduce_dtype: str | None = None
 
 
+class _Graphs:
+    """The graphs of one program: of all its choices, or of some."""
+
+    def __init__(
+        self, traced: Traced, mesh: Mesh, costs: CostModel, boundary: Boundary,
+        reduce_dtype: str | None,
+    ) -> None:  # fmt: skip
+        self.costs = costs
+        self.reduce_dtype = reduce_dtype
+        self._program = (traced, mesh, costs, boundary, reduce_dtype)
+        self._tables = Tables(costs)
+
+    @functools.cached_property
+    def kinds(self) -> Graph:
+        """At least one choice of each kind, where the axes are alike."""
+        return build_graph(*self._program, exchangeable=axes_alike(self.costs))
+
+    @functools.cached_property
+    def _whole(self) -> BoxingGraph:
+        return connect(build_graph(*self._program), self._tables)
+
+    def build(self, what: Held | Graph | None, offered: Sequence[Words] = ()) -> BoxingGraph:
+        """The graph of all choices, of those that agree with what is held, or of a graph's own."""
+        if what is None:
+            return self._whole
+        graph = what if isinstance(what, Graph) else build_graph(*self._program, what)
+        return connect(graph, self._tables, offered)
+
+
 def make_plan(
     name: str, traced: Traced, mesh: Mesh, costs: CostModel, boundary: Boundary,
     conditions: Conditions, saved: Plan | None = None,
@@ -88,35 +117,15 @@ def make_plan(
         SignatureError: A pin does not fit.
         PlanError: There is no plan, or none under the conditions.
     """
-    tables = Tables(costs)
-
-    def choices(held: Held | None = None, alike: Sequence[int] = ()) -> Graph:
-        reduce_dtype = conditions.reduce_dtype
-        return build_graph(traced, mesh, costs, boundary, reduce_dtype, held, tuple(alike))
-
-    whole = functools.cache(lambda: connect(choices(), tables))
-    kinds = functools.cache(lambda: choices(alike=axes_alike(costs)))
-
-    def build(what: Held | Graph | None, offered: Sequence[Words] = ()) -> BoxingGraph:
-        if what is None:
-            return whole()
-        return connect(what if isinstance(what, Graph) else choices(what), tables, offered)
-
-    def search(build: Build) -> tuple[BoxingGraph, Solution]:
-        many_axes = sum(size > 1 for size in costs.sizes) > 2
-        if conditions.search == "optimal" and many_axes and num_equations > MAX_EQUATIONS_AT_ONCE:
-            found = _solve_many_axes(build, kinds, costs, conditions.reduce_dtype)
-        else:
-            boxing = build(None)
-            solution = _solve_at_once(boxing, conditions.search)
-            found = None if solution is None else (boxing, solution)
-        if found is None:
-            raise _no_plan(conditions.search)
-        return found
-
+    graphs = _Graphs(traced, mesh, costs, boundary, conditions.reduce_dtype)
     num_equations = _num_equations(traced.block)
     _LOG.info("planning %s, %d equations", name, num_equations)
-    found = search(build) if saved is None else _reuse(saved, traced, mesh, build)
+
+    def search(build: Build) -> tuple[BoxingGraph, Solution]:
+        at_once = conditions.search != "optimal" or num_equations <= MAX_EQUATIONS_AT_ONCE
+        return _solve(graphs, build, conditions.search, at_once=at_once)
+
+    found = search(graphs.build) if saved is None else _reuse(saved, traced, mesh, graphs.build)
 
     def candidate(boxing: BoxingGraph, solution: Solution) -> Candidate:
         assignment = Assignment(boxing, solution.labels)
@@ -127,7 +136,7 @@ def make_plan(
         return Candidate(assignment, solution, held)
 
     def solve(prices: Prices) -> Candidate:
-        return candidate(*solve_priced(build, prices, search))
+        return candidate(*solve_priced(graphs.build, prices, search))
 
     chosen, limit = candidate(*found), conditions.memory_limit
     if limit is not None and chosen.memory.peak_nbytes > limit:
@@ -144,13 +153,23 @@ def _num_equations(block: Block) -> int:
     return len(block.equations) + sum(inner)
 
 
-def _solve_many_axes(
-    build: Build, kinds: Callable[[], Graph], costs: CostModel, reduce_dtype: str | None
-) -> tuple[BoxingGraph, Solution] | None:
-    found = plan_by_kinds(kinds(), build, reduce_dtype) if axes_alike(costs) else None
-    if found is not None and (found[1].gap <= GAP_OF_KINDS or INTERRUPTED in found[1].method):
-        return found
-    return plan_by_pairs(build, costs, found)
+def _solve(
+    graphs: _Graphs, build: Build, search: Search, *, at_once: bool
+) -> tuple[BoxingGraph, Solution]:
+    """Searches among the graphs that `build` makes of those of the program."""
+    costs, found = graphs.costs, None
+    if at_once or sum(size > 1 for size in costs.sizes) <= 2:
+        boxing = build(None)
+        solution = _solve_at_once(boxing, search)
+        found = None if solution is None else (boxing, solution)
+    else:
+        if axes_alike(costs):
+            found = plan_by_kinds(graphs.kinds, build, graphs.reduce_dtype)
+        if found is None or (found[1].gap > GAP_OF_KINDS and INTERRUPTED not in found[1].method):
+            found = plan_by_pairs(build, costs, found)
+    if found is None:
+        raise _no_plan(search)
+    return found
 
 
 def _no_plan(search: Search) -> PlanError:
@@ -210,7 +229,9 @@ def _reuse(
     all_axes = tuple(range(len(mesh.sizes)))
     try:
         boxing = build(Held(all_axes, wanted), boxed)
-    except (IndexError, AttributeError) as error:
+    except SbpError:
+        raise
+    except (IndexError, AttributeError, TypeError, ValueError) as error:
         raise _misfit(saved, "its choices are not those of this function") from error
     labels = [0] * len(boxing.problem.costs)
     for node, place, label in zip(boxing.graph.nodes, boxing.place, wanted, strict=False):

@@ -7,7 +7,7 @@ Ctrl-C ends it early once it knows a labelling: the best so far comes out, with 
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,17 +100,12 @@ def solve_optimally(
         return None
     positions = [_narrow(labels, kept) for labels in incumbents]
     method = f"elimination to {len(thin.stayed)} nodes"
-    folding = fold(small)
-    if len(folding.members) <= FOLDED * len(folding.classes):
-        parts = [aspects[node][kept[node]] for node in folding.members]
-        folded = solve_optimally(
-            folding.problem, parts, target_gap=target_gap, max_sweeps=FOLDED_SWEEPS
-        )
-        if folded is not None:
-            positions.append(folding.unfold(folded.labels))
-            method = f"gap {folded.gap:.2%} if equal layers are treated equally; {method}"
-            if INTERRUPTED in folded.method:
-                max_sweeps = ROUND
+    folded = _solve_folded(small, [aspects[n][keep] for n, keep in enumerate(kept)], target_gap)
+    if folded is not None:
+        positions.append(list(folded.labels))
+        method = f"gap {folded.gap:.2%} if equal layers are treated equally; {method}"
+        if INTERRUPTED in folded.method:
+            max_sweeps = ROUND
     starts = [[labels[n] for n in thin.stayed] for labels in positions if labels is not None]
     starts.append(solve_greedily(thin.rest))
     parts = [aspects[n][kept[n]] for n in thin.stayed]
@@ -126,6 +121,16 @@ def solve_optimally(
         bound + thin.constant,
         f"{method}, {sweeps}, polishing",
     )
+
+
+def _solve_folded(problem: Problem, aspects: Aspects, target_gap: float) -> Solution | None:
+    """A labelling of the whole that treats equal layers equally; None where few are equal."""
+    folding = fold(problem)
+    if len(folding.members) > FOLDED * len(folding.classes):
+        return None
+    parts = [aspects[node] for node in folding.members]
+    found = solve_optimally(folding.problem, parts, target_gap=target_gap, max_sweeps=FOLDED_SWEEPS)
+    return found and replace(found, labels=tuple(folding.unfold(found.labels)))
 
 
 def _pass_and_polish(
