@@ -64,11 +64,11 @@ overlap='half' is not a share.
 Fix: overlap=0.5""",
     ("memory_limit", "80 foo"): """\
 memory_limit='80 foo' is not a size.
-  A size is a number of bytes, or a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB.
+  A size is a whole number of bytes, or a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB.
 Fix: memory_limit='80GiB'""",
     ("max_nbytes", -1): """\
 max_nbytes=-1 is not a size.
-  A size is a number of bytes, or a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB.
+  A size is a whole number of bytes, or a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB.
 Fix: max_nbytes='80GiB'""",
     ("reduce_dtype", "foo"): """\
 reduce_dtype='foo' is not a float dtype.
