@@ -24,9 +24,12 @@ def check_can_write(path: str | Path) -> None:
     """Refuses a path that is a folder, or in none: cheap to ask before long work.
 
     Raises:
-        SbpError: It can never be written.
+        SbpError: It can never be written, or is no path.
     """
-    target = Path(path)
+    try:
+        target = Path(path)
+    except TypeError as error:
+        raise _refused("written", path, error) from error
     if target.is_dir():
         raise _refused("written", path, IsADirectoryError(0, "Is a directory"))
     if not target.parent.is_dir():

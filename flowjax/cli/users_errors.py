@@ -25,11 +25,9 @@ def _folder(package: object) -> str:
 
 
 _OURS = tuple(map(_folder, (flowjax, sbp)))
-_CALLED = (*map(_folder, (jax, jaxlib, numpy)), "<frozen ")
-"""What user code calls, so that the error is deeper than the line it is due to."""
-_INSTALLED = (
-    *(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib", "platlib")), "<",
-)  # fmt: skip
+_LIBRARIES = (*map(_folder, (jax, jaxlib, numpy)), "<frozen ")
+_STDLIB = f"{sysconfig.get_path('stdlib')}{os.sep}"
+_SITE = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("purelib", "platlib"))
 
 
 class UsersError(SbpError):
@@ -69,14 +67,20 @@ def _users_frames(error: BaseException) -> list[traceback.FrameSummary]:
     frames = list(traceback.extract_tb(error.__traceback__))
     ours = [k for k, frame in enumerate(frames) if frame.filename.startswith(_OURS)]
     below = frames[ours[-1] + 1 :] if ours else frames
-    return [frame for frame in below if not frame.filename.startswith(_CALLED)]
+    return [frame for frame in below if not _is_called(frame.filename)]
+
+
+def _is_called(filename: str) -> bool:
+    """Whether it is of what user code calls, so that an error in it is due to a line above."""
+    in_python = filename.startswith(_STDLIB) and not filename.startswith(_SITE)
+    return in_python or filename.startswith(_LIBRARIES)
 
 
 def _line(error: BaseException, frames: Sequence[traceback.FrameSummary]) -> str:
     """The deepest line of a file that is not installed, if there is one."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(error.filename)}:{error.lineno}"
-    own = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)]
+    own = [frame for frame in frames if not frame.filename.startswith(_SITE)]
     for frame in (own or frames)[-1:]:
         return f"{_shown(frame.filename)}:{frame.lineno}"
     return ""

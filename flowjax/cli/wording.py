@@ -22,7 +22,8 @@ _FLAGS = {
     "devices": "--devices",
     "axes": "--axes",
 }
-_GIVEN = re.compile(rf"(?<![\w.'-])(?<!mesh )({'|'.join(_FLAGS)})=('[^']*'|\([^)]*\)|\[[^]]*\]|[^\s|,;()]+)?")
+_VALUE = r"'[^']*'|\([^)]*\)|\[[^]]*\]|[^\s|,;()]+"
+_GIVEN = re.compile(rf"(?<![\w.'-])(?<!mesh )({'|'.join(_FLAGS)})=({_VALUE})?")
 _NAMED = re.compile(rf"\b({'|'.join(name for name in _FLAGS if '_' in name)})\b")
 _PHRASES = {
     "explain() lists what it sends": "without --max-bytes flowjax plan lists what it sends",

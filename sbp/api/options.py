@@ -162,12 +162,14 @@ def mesh_sizes(mesh: Any) -> tuple[int, ...]:
             why="A mesh is a jax.sharding.Mesh, or an AbstractMesh to plan without devices.",
             how=["flowjax.make_mesh('dp=2,tp=4')", "jax.make_mesh((2, 4), ('dp', 'tp'))"],
         )
-    if isinstance(mesh, jax.sharding.Mesh) and len({*mesh.devices.flat}) < mesh.devices.size:
-        raise PlanError(
-            f"the mesh has {mesh.devices.size} points and {len({*mesh.devices.flat})} devices",
-            why="Each point of a mesh is a device of its own.",
-            how=["name each device once", "jax.make_mesh, which chooses the devices"],
-        )
+    if isinstance(mesh, jax.sharding.Mesh):
+        points, devices = mesh.devices.size, len({*mesh.devices.flat})
+        if devices < points:
+            raise PlanError(
+                f"the mesh has {points} points, but different devices: {devices}",
+                why="Each point of a mesh is a device of its own.",
+                how=["name each device once", "jax.make_mesh, which chooses the devices"],
+            )
     return tuple(int(mesh.shape[name]) for name in mesh.axis_names)
 
 

@@ -184,22 +184,20 @@ def test_ties_that_cannot_be(tie):
 
 
 ARGUMENTS = {
-    "str": ("text", ""),
-    "ndarray of dtype object": (np.array([{}, None]), ""),
-    "int": (2**40, "\n  Python int 1099511627776 too large to convert to int32."),
+    "str": "text",
+    "ndarray of dtype object": np.array([{}, None]),
 }
 
 
 @pytest.mark.parametrize("kind", ARGUMENTS)
 @pytest.mark.parametrize("use", ["__call__", "plan", "place", "lower"])
 def test_arguments_that_are_no_arrays(kind, use):
-    value, more = ARGUMENTS[kind]
     step = sbp.parallelize(update, mesh=MESH)
     assert (
-        refusal(lambda: getattr(step, use)(value, X))
+        refusal(lambda: getattr(step, use)(ARGUMENTS[kind], X))
         == f"""\
 argument state is no array but {kind}.
-  A step takes and returns trees of arrays and numbers.{more}
+  A step takes and returns trees of arrays and numbers.
 Fix: static_argnames='state', if it is no array"""
     )
 
