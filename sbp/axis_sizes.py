@@ -69,6 +69,14 @@ def format_axes(sizes: Mapping[Any, Any]) -> str:
     return ",".join(f"{name}={size}" for name, size in sizes.items())
 
 
+def _is_whole(size: Any) -> bool:
+    try:
+        operator.index(size)
+    except TypeError:
+        return False
+    return not isinstance(size, bool)
+
+
 def _check(sizes: Mapping[Any, Any], where: str) -> None:
     if not sizes:
         raise SbpError(
@@ -85,7 +93,7 @@ def _check(sizes: Mapping[Any, Any], where: str) -> None:
                 why="Words name axes, so the name of an axis is text.",
                 how="{'dp': 2, 'tp': 4}",
             )
-        if isinstance(size, bool) or not hasattr(type(size), "__index__"):
+        if not _is_whole(size):
             raise SbpError(
                 f"mesh {sizes!r} gives axis {name!r} the size {size!r}",
                 where=where,
