@@ -26,8 +26,8 @@ def test_the_text_is_read_again():
 
 WRONG = [
     3, None, ["dp"], (("dp", 2),), {}, {"": 2}, {1: 2}, {None: 2}, {"dp": 0}, {"dp": -1},
-    {"dp": 2.0}, {"dp": "2"}, {"dp": True}, {"dp": None}, {"dp": np.arange(2)}, "", "dp", "dp=", "dp=2;tp=4", "dp=0",
-    "dp=2,dp=2", "2=2", AbstractMesh((), ()),
+    {"dp": 2.0}, {"dp": "2"}, {"dp": True}, {"dp": None}, {"dp": np.arange(2)}, "", "dp", "dp=",
+    "dp=2;tp=4", "dp=0", "dp=2,dp=2", "2=2", AbstractMesh((), ()),
 ]  # fmt: skip
 
 
