@@ -26,6 +26,8 @@ def struct_of(leaf: Any) -> jax.ShapeDtypeStruct:
     if not isinstance(leaf, jax.ShapeDtypeStruct):
         leaf = _typeof(leaf)
     dtype = leaf.dtype
+    if not getattr(dtype, "isnative", True):
+        raise TypeError(f"bytes of dtype {dtype} are in another order than jax takes")
     if not jax.numpy.issubdtype(dtype, jax.dtypes.extended):
         dtype = jax.dtypes.canonicalize_dtype(dtype)
     return jax.ShapeDtypeStruct(
@@ -167,7 +169,7 @@ def _nearly_an_array(leaf: Any) -> tuple[str, str, list[str]] | None:
             "Jax has no masks: the function would see what lies under them.",
             ["fill it: .filled(0)"],
         )
-    if isinstance(leaf, np.ndarray | np.generic) and not leaf.dtype.isnative:
+    if not getattr(getattr(leaf, "dtype", None), "isnative", True):
         native = leaf.dtype.newbyteorder("=")
         return (
             f"of dtype {leaf.dtype.str}, with its bytes in another order than this machine's",

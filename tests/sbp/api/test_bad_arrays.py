@@ -86,6 +86,13 @@ def test_single_arrays_say_what_is_wrong_with_them(case, use):
     assert refusal(calls[use]) == f"the array given to sbp.{use} is {text}"
 
 
+def test_a_shape_with_another_order_of_bytes():
+    step = sbp.parallelize(update, mesh=MESH)
+    struct = jax.ShapeDtypeStruct(X.shape, ">f4")
+    _, text = CASES["another order of bytes"]
+    assert refusal(lambda: step.plan(X, {"w": struct})) == f"argument gradient.w is {text}"
+
+
 def test_the_remedies_work():
     step = sbp.parallelize(lambda x, n: x.sum() + jnp.float32(n), mesh=MESH)
     for n in (np.uint32(2**31), float(2**40), float(-(2**70))):
