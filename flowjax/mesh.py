@@ -1,15 +1,16 @@
 """Meshes by name and size: the text `dp=2,tp=4` becomes a `jax.sharding.Mesh` of devices."""
 
+import collections
 import math
-import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import AxisType, Mesh
 
+from sbp.axis_sizes import axis_sizes, format_axes
 from sbp.errors import SbpError
-
-_ITEM = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(-?\d+)\s*")
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -18,27 +19,7 @@ def parse_mesh(text: str) -> dict[str, int]:
     Raises:
         SbpError: The text has another form, an axis occurs twice, or a size is below 1.
     """
-    axes: dict[str, int] = {}
-    for item in text.split(","):
-        match = _ITEM.fullmatch(item)
-        if match is None:
-            raise SbpError(
-                f"mesh {text!r} has the item {item.strip()!r}",
-                where="make_mesh",
-                why="A mesh is a list of axes, each a name, '=' and a whole number.",
-                how="write it like 'dp=2,tp=4'",
-            )
-        name, size = match[1], int(match[2])
-        if name in axes:
-            raise SbpError(
-                f"mesh {text!r} names axis {name!r} twice",
-                where="make_mesh",
-                why="An axis has one size.",
-                how=("different names", f"one axis of both: '{name}={axes[name] * size}'"),
-            )
-        axes[name] = size
-    _check_sizes(axes)
-    return axes
+    return axis_sizes(text, "parse_mesh")
 
 
 def make_mesh(
@@ -55,15 +36,15 @@ def make_mesh(
         axis_types: One type for all axes, or one for each.
 
     Raises:
-        SbpError: The axes are malformed, or larger than the number of devices.
+        SbpError: The axes are malformed, or larger than the number of devices; what is in
+            `devices` are not devices, or one of them twice; `axis_types` are not types of axes.
     """
-    sizes = parse_mesh(axes) if isinstance(axes, str) else dict(axes)
-    _check_sizes(sizes)
-    available = jax.devices() if devices is None else list(devices)
+    sizes = axis_sizes(axes, "make_mesh")
+    available = jax.devices() if devices is None else _checked(devices)
     needed = math.prod(sizes.values())
     if needed > len(available):
         raise SbpError(
-            f"mesh {_text(sizes)!r} needs {needed} devices, there are {len(available)}",
+            f"mesh {format_axes(sizes)!r} needs {needed} devices, there are {len(available)}",
             where="make_mesh",
             why="Each point of a mesh is a device of its own.",
             how=(
@@ -73,29 +54,45 @@ def make_mesh(
                 f"or XLA_FLAGS=--xla_force_host_platform_device_count={needed}",
             ),
         )
-    types = (axis_types,) * len(sizes) if isinstance(axis_types, AxisType) else tuple(axis_types)
+    types = _axis_types(axis_types, len(sizes))
     return jax.make_mesh(
         tuple(sizes.values()), tuple(sizes), axis_types=types, devices=available[:needed]
     )
 
 
-def _check_sizes(axes: Mapping[str, int]) -> None:
-    if not axes:
-        raise SbpError(
-            "the mesh has no axes",
-            where="make_mesh",
-            why="Words are said per mesh axis.",
-            how="one axis of one device: 'dp=1'",
-        )
-    for name, size in axes.items():
-        if size < 1:
+def _checked(devices: Any) -> list[Any]:
+    """The devices of a sequence or an array; each must be one, and another one."""
+    found = list(np.asarray(devices, dtype=object).flat)
+    for device in found:
+        if not isinstance(device, jax.Device):
             raise SbpError(
-                f"mesh {_text(axes)!r} gives axis {name!r} the size {size}",
+                f"devices has {device!r}, which is no device",
                 where="make_mesh",
-                why="An axis has at least one device.",
-                how=f"leave {name!r} out",
+                why="Devices are objects of jax, not their numbers.",
+                how=["devices=jax.devices()", "leave out devices: all are used, as far as needed"],
             )
+    for device, count in collections.Counter(found).items():
+        if count > 1:
+            raise SbpError(
+                f"devices has {device!r} {count} times",
+                where="make_mesh",
+                why="Each point of a mesh is a device of its own.",
+                how="name each device once: devices=jax.devices()",
+            )
+    return found
 
 
-def _text(axes: Mapping[str, int]) -> str:
-    return ",".join(f"{name}={size}" for name, size in axes.items())
+def _axis_types(given: Any, num_axes: int) -> tuple[AxisType, ...]:
+    types = (given,) * num_axes if isinstance(given, AxisType) else given
+    if (
+        not isinstance(types, tuple | list)
+        or len(types) != num_axes
+        or not all(isinstance(kind, AxisType) for kind in types)
+    ):
+        raise SbpError(
+            f"axis_types={given!r} are not the types of {num_axes} axes",
+            where="make_mesh",
+            why="It is one jax.sharding.AxisType for all axes, or one for each.",
+            how="axis_types=jax.sharding.AxisType.Explicit",
+        )
+    return tuple(types)

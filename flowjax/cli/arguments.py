@@ -28,8 +28,9 @@ examples:
   flowjax plan models.gpt:example --devices 16 --hardware a100 --batch 64 --html plan.html
   flowjax plan train:step --args train:arguments --mesh dp=8 --in-sbp 'batch=dp: S(0)'
 
-Ctrl-C prints the best plan so far with its gap. Exit codes: 0 a plan, 2 a wrong argument or no
-plan, 130 interrupted before there was a plan."""
+Ctrl-C prints the best plan so far with its gap. Exit codes: 0 a plan, 2 a wrong argument, an error
+of the function or no plan, 130 interrupted before there was a plan,
+70 a fault of flowjax itself."""
 
 _AUDIT = """\
 Lists the collectives of a compiled program, what is not planned first.
@@ -42,8 +43,10 @@ examples:
   flowjax audit step.hlo.txt --plan plan.json --max-bytes 20MB
   flowjax audit models.gpt:example --mesh dp=2,tp=4 --donate state --max-bytes 20MB
 
-Exit codes: 0 as planned and within the budget, 1 unplanned collectives or too many bytes, 2 a wrong
-argument or no plan. XLA's CPU compiler sends bfloat16 as float32, twice the bytes."""
+Exit codes: 0 as planned and within the budget; 1 collectives that are not planned, or planned ones
+that are missing (the program is not that of the plan), or too many bytes; 2 a wrong argument, an
+error of the function, a program for another number of devices, or no plan; 70 a fault of flowjax
+itself. XLA's CPU compiler sends bfloat16 as float32, twice the bytes."""
 
 
 def make_parser(plan: Command, audit: Command) -> argparse.ArgumentParser:
@@ -69,7 +72,7 @@ def make_parser(plan: Command, audit: Command) -> argparse.ArgumentParser:
         "--max-bytes", metavar="SIZE", type=_size, help="most bytes a device may send a call"
     )
     output = planner.add_argument_group("output")
-    output.add_argument("--top", type=int, metavar="N", help="print the N dearest lines only")
+    output.add_argument("--top", type=_count, metavar="N", help="print the N dearest lines only")
     output.add_argument(
         "--where", metavar="TEXT", help="print the lines of an array, operation or source line only"
     )
@@ -97,13 +100,13 @@ def _add_mesh(parser: argparse.ArgumentParser) -> None:
     either = group.add_mutually_exclusive_group(required=True)
     either.add_argument("--mesh", metavar="AXES", help="axis sizes, outermost first: dp=2,tp=4")
     either.add_argument(
-        "--devices", type=int, metavar="N", help="rank the meshes of N devices, take the best"
+        "--devices", type=_count, metavar="N", help="rank the meshes of N devices, take the best"
     )
     group.add_argument(
         "--axes", metavar="NAMES", help="with --devices: axis names that words use: dp,tp"
     )
     group.add_argument(
-        "--max-axes", type=int, metavar="N", help="with --devices: most axes of a mesh, up to 3"
+        "--max-axes", type=_count, metavar="N", help="with --devices: most axes of a mesh, up to 3"
     )
 
 
@@ -112,7 +115,7 @@ def _add_function(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--args", metavar="MODULE:FUNCTION", help="returns the arguments of the function"
     )
-    group.add_argument("--batch", type=int, metavar="N", help="passed on as batch=N")
+    group.add_argument("--batch", type=_count, metavar="N", help="passed on as batch=N")
     group.add_argument(
         "--donate", metavar="NAMES", help="arguments whose memory the results may take: state"
     )
@@ -131,8 +134,14 @@ def _add_function(parser: argparse.ArgumentParser) -> None:
     conditions.add_argument(
         "--memory-limit", metavar="SIZE", type=_size, help="of a device, such as 80GiB"
     )
-    conditions.add_argument("--objective", choices=("time", "bytes"), help="default: time")
+    conditions.add_argument("--objective", choices=("time", "bytes", "wire"), help="default: time")
     conditions.add_argument("--lowering", choices=("manual", "auto"), help="default: manual")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
+    return int(text)
 
 
 def _size(text: str) -> int | str:

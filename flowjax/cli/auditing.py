@@ -16,10 +16,12 @@ import sbp
 from flowjax.cli.arguments import step_options
 from flowjax.cli.planning import HARDWARE
 from flowjax.cli.progress import shown_progress
-from flowjax.cli.targets import load_target
+from flowjax.cli.targets import errors_of, load_target
 from sbp.api.options import parse_nbytes
+from sbp.axis_sizes import parse_axes
 from sbp.collectives import Audit
 from sbp.errors import SbpError
+from sbp.files import read_bytes
 
 OF_FUNCTIONS = (
     "args", "batch", "donate", "in_sbp", "out_sbp", "hardware", "memory_limit", "objective",
@@ -27,15 +29,18 @@ OF_FUNCTIONS = (
 )  # fmt: skip
 """Options that say nothing of a program that is compiled already."""
 
+MOST_SIMULATED = 4096
+"""Simulated devices: each costs the compiler time and memory."""
+
 
 def run_audit(options: argparse.Namespace) -> int:
-    """Audits, prints; 1 if something is unplanned or the budget is exceeded, else 0.
+    """Audits, prints; 1 if something is unplanned or missing or the budget is exceeded, else 0.
 
     Raises:
         SbpError: An argument is wrong, or there is no plan.
         OSError: A file cannot be read.
     """
-    budget = parse_nbytes("--max-bytes", options.max_bytes)
+    budget = parse_nbytes("max_nbytes", options.max_bytes)
     plan = sbp.Plan.load(options.plan) if options.plan else None
     if Path(options.target).is_file():
         audited = _audit_text(options, plan)
@@ -44,6 +49,10 @@ def run_audit(options: argparse.Namespace) -> int:
     problems = []
     if number := len(audited.unplanned):
         problems.append(f"{number} unplanned collective{'s' * (number != 1)}")
+    if number := len(audited.missing):
+        problems.append(
+            f"{number} planned collective{'s' * (number != 1)} that the program does not have"
+        )
     if budget is not None and audited.total_nbytes > budget:
         problems.append(
             f"{audited.total_nbytes:,.0f} bytes per device and call, the budget is {budget:,}"
@@ -64,8 +73,16 @@ def _audit_text(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit:
             why="It says how a function is planned, and this program is compiled already.",
             how=[f"leave out {named}", "an import path instead of a file"],
         )
-    mesh = flowjax.parse_mesh(options.mesh) if options.mesh else None
-    return sbp.audit(Path(options.target).read_text(encoding="utf-8"), plan, mesh=mesh)
+    mesh = parse_axes(options.mesh, "--mesh") if options.mesh else None
+    try:
+        text = read_bytes(options.target).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SbpError(
+            f"{options.target} is not text",
+            why="An audit reads the text of a compiled program, not its binary form.",
+            how="write compiled.as_text() to a file",
+        ) from error
+    return sbp.audit(text, plan, mesh=mesh)
 
 
 def _audit_function(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit:
@@ -76,7 +93,7 @@ def _audit_function(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit
             how=["the path of a file", "an import path: models.gpt:example"],
         )
     if options.mesh:
-        sizes = flowjax.parse_mesh(options.mesh)
+        sizes = parse_axes(options.mesh, "--mesh")
     elif plan is not None:
         sizes = dict(plan.mesh_sizes)
     else:
@@ -86,6 +103,13 @@ def _audit_function(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit
             why="A function is compiled for the devices of a mesh.",
             how=["--mesh dp=2,tp=4", "--plan plan.json, which names its mesh"],
         )
+    if math.prod(sizes.values()) > MOST_SIMULATED:
+        raise SbpError(
+            f"{math.prod(sizes.values())} devices are too many to simulate",
+            where=options.target,
+            why=f"A function is compiled for simulated CPU devices, at most {MOST_SIMULATED}.",
+            how=["a smaller mesh", "the text of a program that was compiled elsewhere"],
+        )
     with contextlib.suppress(RuntimeError):  # JAX has its devices: make_mesh counts them
         jax.config.update("jax_num_cpu_devices", math.prod(sizes.values()))
     target = load_target(options.target, options.args, options.batch)
@@ -94,6 +118,6 @@ def _audit_function(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit
         target.function, mesh=mesh, hardware=options.hardware or HARDWARE, plan=plan,
         **step_options(options),
     )  # fmt: skip
-    with shown_progress(options.objective or "time"):
+    with shown_progress(options.objective or "time"), errors_of(target):
         plan = step.plan(*target.arguments)
     return sbp.audit(step.lower(*target.arguments).compile(), plan)

@@ -11,9 +11,10 @@ from jax.sharding import AbstractMesh
 import sbp
 from flowjax.cli.arguments import step_options
 from flowjax.cli.progress import shown_progress
-from flowjax.cli.targets import load_target
-from flowjax.mesh import parse_mesh
+from flowjax.cli.targets import errors_of, load_target
+from sbp.axis_sizes import parse_axes
 from sbp.errors import SbpError
+from sbp.files import check_can_write
 
 HARDWARE = "h100"
 """What a plan is priced for if nobody says otherwise."""
@@ -31,9 +32,9 @@ def run_plan(options: argparse.Namespace) -> int:
     target = load_target(options.target, options.args, options.batch)
     words = {**step_options(options), "max_nbytes": options.max_bytes}
     cluster = options.hardware or HARDWARE
-    with shown_progress(options.objective or "time"):
+    with shown_progress(options.objective or "time"), errors_of(target):
         if options.devices is None:
-            sizes = parse_mesh(options.mesh)
+            sizes = parse_axes(options.mesh, "--mesh")
             mesh = AbstractMesh(tuple(sizes.values()), tuple(sizes))
             step = sbp.parallelize(target.function, mesh=mesh, hardware=cluster, **words)
             plan, ranking = step.plan(*target.arguments), None
@@ -58,6 +59,8 @@ def run_plan(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
+    for path in filter(None, (options.json, options.html)):
+        check_can_write(path)
     for name in ("axes", "max_axes"):
         if options.devices is None and getattr(options, name) is not None:
             option = f"--{name.replace('_', '-')}"

@@ -5,6 +5,7 @@ Comes in: one or two import paths and a batch size. Goes out: `Target`. An examp
 function itself. Arguments are arrays, or anything with shape and dtype.
 """
 
+import contextlib
 import difflib
 import importlib
 import inspect
@@ -12,8 +13,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
+from flowjax.cli.users_errors import UsersError, told_apart
 from sbp.errors import SbpError
 
 
@@ -40,6 +42,7 @@ def load_target(path: str, arguments_path: str | None, batch: int | None) -> Tar
 
     Raises:
         SbpError: A path does not lead to a function, or it returns something else.
+        UsersError: A module or a function of the user's raises.
     """
     found = import_function(path)
     if arguments_path is not None:
@@ -67,6 +70,16 @@ def load_target(path: str, arguments_path: str | None, batch: int | None) -> Tar
     )
 
 
+def errors_of(target: Target) -> contextlib.AbstractContextManager[None]:
+    """While the body plans a function: what the function raises is told as the user's error."""
+    name = getattr(target.function, "__name__", type(target.function).__name__)
+    return told_apart(
+        f"{name} raises",
+        f"jax.eval_shape({name}, *arguments) in Python, which shows the traceback",
+        ours=True,
+    )
+
+
 def import_function(path: str) -> Callable[..., Any]:
     """What an import path leads to; modules of the current directory count.
 
@@ -75,6 +88,7 @@ def import_function(path: str) -> Callable[..., Any]:
 
     Raises:
         SbpError: It is no such path, or leads nowhere.
+        UsersError: The module raises.
     """
     module_name, _, name = path.partition(":")
     if not module_name or not name:
@@ -86,9 +100,15 @@ def import_function(path: str) -> Callable[..., Any]:
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+        with told_apart(
+            f"{module_name} cannot be imported:",
+            f"python -c 'import {module_name}' shows the traceback",
+            ours=False,
+        ):
+            module = importlib.import_module(module_name)
+    except UsersError as told:
+        error = told.__cause__
+        if not _is_not_there(error, module_name):
             raise
         raise SbpError(
             f"there is no module {error.name!r}",
@@ -144,4 +164,14 @@ def _call(function: Callable[..., Any], batch: int | None, path: str) -> Any:
             why="The batch size is passed on to the function that makes the arguments.",
             how=["leave out --batch", "give the function an argument batch"],
         )
-    return function() if batch is None else function(batch=batch)
+    with told_apart(f"{path} raises", "call it in Python, which shows the traceback", ours=False):
+        return function() if batch is None else function(batch=batch)
+
+
+def _is_not_there(error: BaseException | None, module_name: str) -> TypeGuard[ModuleNotFoundError]:
+    """Whether it is the module itself, or a package around it, that was not found."""
+    return (
+        isinstance(error, ModuleNotFoundError)
+        and error.name is not None
+        and f"{module_name}.".startswith(f"{error.name}.")
+    )

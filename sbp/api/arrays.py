@@ -7,14 +7,15 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 
+from sbp import _compat
 from sbp.algebra import ArrayType, B, NdSbp, Partial, format_type
 from sbp.api.binding import check_array
 from sbp.api.options import mesh_sizes
 from sbp.api.requests import as_words
 from sbp.boxing import Step, boxing_path
-from sbp.errors import BoxingError, SignatureError
+from sbp.errors import BoxingError, PlanError, SignatureError
 from sbp.graph import Mesh, check_words
 from sbp.lowering.moves import run_path
 from sbp.specs import from_partition_spec, spec_of
@@ -59,6 +60,7 @@ def box(array: Any, dst: Any, mesh: Any = None) -> jax.Array:
     Raises:
         SignatureError: The words do not fit the array, or are partial where they cannot be.
         BoxingError: There is no mesh.
+        PlanError: `mesh` is none, or has no devices.
         SbpError: It is no array.
     """
     check_array(
@@ -75,7 +77,15 @@ def box(array: Any, dst: Any, mesh: Any = None) -> jax.Array:
             how="box(array, words, mesh=flowjax.make_mesh('dp=8'))",
         )
     kind = ArrayType(tuple(np.shape(array)), jax.typeof(array).dtype)
-    axes = Mesh(tuple(target.axis_names), mesh_sizes(target))
+    sizes = mesh_sizes(target)
+    if isinstance(target, AbstractMesh) and not _compat.is_tracer(array):
+        raise PlanError(
+            "the mesh is abstract",
+            where="box",
+            why="An AbstractMesh has no devices for an array to lie on.",
+            how="give a mesh of devices: flowjax.make_mesh(...)",
+        )
+    axes = Mesh(tuple(target.axis_names), sizes)
     asked = check_words(
         as_words(dst, target, len(kind.shape), "dst"), kind, axes, "dst", what="box"
     )
@@ -135,9 +145,11 @@ def boxing_steps(src: Any, dst: Any, shape: Any, dtype: Any, mesh: Any) -> tuple
     Raises:
         SignatureError: The words do not fit.
         BoxingError: The array cannot have them.
+        PlanError: `mesh` is none.
     """
     kind = ArrayType(tuple(shape), np.dtype(dtype))
-    axes = Mesh(tuple(mesh.axis_names), mesh_sizes(mesh))
+    sizes = mesh_sizes(mesh)
+    axes = Mesh(tuple(mesh.axis_names), sizes)
     ends = [
         check_words(as_words(w, mesh, kind.ndim, name), kind, axes, name, what=name).on(axes.axes)
         for name, w in (("src", src), ("dst", dst))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from sbp.api.options import function_name, parameter_names, signature_of
 from sbp.api.requests import path_of
@@ -16,15 +17,29 @@ from sbp.errors import SbpError
 
 
 def struct_of(leaf: Any) -> jax.ShapeDtypeStruct:
-    """Shape, dtype and weak type of an argument leaf, whatever holds it."""
+    """Shape, dtype and weak type of an argument leaf, whatever holds it.
+
+    Raises:
+        TypeError: It is no array.
+        OverflowError: It is a Python number too large for an array.
+    """
     if not isinstance(leaf, jax.ShapeDtypeStruct):
-        leaf = jax.typeof(leaf)
+        leaf = _typeof(leaf)
     dtype = leaf.dtype
+    if not getattr(dtype, "isnative", True):
+        raise TypeError(f"bytes of dtype {dtype} are in another order than jax takes")
     if not jax.numpy.issubdtype(dtype, jax.dtypes.extended):
         dtype = jax.dtypes.canonicalize_dtype(dtype)
     return jax.ShapeDtypeStruct(
         leaf.shape, dtype, weak_type=bool(getattr(leaf, "weak_type", False))
     )
+
+
+def _typeof(leaf: Any) -> Any:
+    try:
+        return jax.typeof(leaf)
+    except ValueError as error:  # what jax says of masked arrays
+        raise TypeError(str(error)) from error
 
 
 def in_order(
@@ -121,16 +136,47 @@ def check_arrays(tree: Any, called: Callable[[str], str], how: str) -> None:
     for keys, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         try:
             struct_of(leaf)
-        except (TypeError, OverflowError) as error:
+        except (TypeError, OverflowError):
+            name = called(path_of(keys, ""))
+            if (nearly := _nearly_an_array(leaf)) is not None:
+                what, why, remedies = nearly
+                raise SbpError(f"{name} is {what}", why=why, how=remedies) from None
             shown = type(leaf).__name__
             if hasattr(leaf, "dtype"):
                 shown += f" of dtype {leaf.dtype}"
-            too_large = f"\n{error}." if isinstance(error, OverflowError) else ""
             raise SbpError(
-                f"{called(path_of(keys, ''))} is no array but {shown}",
-                why=f"A step takes and returns trees of arrays and numbers.{too_large}",
+                f"{name} is no array but {shown}",
+                why="A step takes and returns trees of arrays and numbers.",
                 how=how,
             ) from None
+
+
+def _nearly_an_array(leaf: Any) -> tuple[str, str, list[str]] | None:
+    """What is wrong with a number or numpy array that jax refuses, why, and how to mend it."""
+    if isinstance(leaf, int):
+        holds = jax.numpy.iinfo(jax.dtypes.canonicalize_dtype(int))
+        other = f"numpy.uint32({leaf})" if 0 <= leaf < 2**32 else f"a float: float({leaf})"
+        wider = ["jax.config.update('jax_enable_x64', True), which makes it int64"]
+        wider *= holds.bits < 64 and -(2**63) <= leaf < 2**63
+        return (
+            f"{leaf}, which is too large for {holds.dtype}",
+            f"A Python int becomes {holds.dtype}, which holds {holds.min} to {holds.max}.",
+            ["a smaller number", *wider, other],
+        )
+    if isinstance(leaf, np.ma.MaskedArray):
+        return (
+            "a masked array",
+            "Jax has no masks: the function would see what lies under them.",
+            ["fill it: .filled(0)"],
+        )
+    if not getattr(getattr(leaf, "dtype", None), "isnative", True):
+        native = leaf.dtype.newbyteorder("=")
+        return (
+            f"of dtype {leaf.dtype.str}, with its bytes in another order than this machine's",
+            "Jax takes arrays in the machine's order of bytes.",
+            [f"convert it: .astype({native.name!r})"],
+        )
+    return None
 
 
 def check_values(name: str, paths: Sequence[str], leaves: Sequence[Any]) -> None:
@@ -157,9 +203,14 @@ def check_array(array: Any, what: str, how: str = "", structs: bool = False) -> 
         fits = structs
     else:
         try:
-            fits = jax.typeof(array) is not None
+            fits = _typeof(array) is not None
         except (TypeError, OverflowError):
             fits = False
+            if (nearly := _nearly_an_array(array)) is not None:
+                wrong, why, remedies = nearly
+                raise SbpError(
+                    f"the array given to sbp.{what} is {wrong}", why=why, how=remedies
+                ) from None
     if not fits:
         raise SbpError(
             f"sbp.{what} was given something of type {type(array).__name__}, which is no array",

@@ -37,10 +37,12 @@ def signatures(fn: Callable[..., Any], *args: Any, num_devices: int = 2) -> tupl
         num_devices: Size of the axis.
 
     Raises:
-        SbpError: The function has too many arguments to try all words, or not arrays.
+        SbpError: The function has too many arguments to try all words, or not arrays, or there is
+            no such number of devices.
     """
     for x in args:
         check_array(x, "signatures", "give the function one argument an array", structs=True)
+    _check_num_devices(num_devices)
     structs = [struct_of(x) for x in args]
     names = argument_names(fn, len(structs))
     called = presented_as(fn, lambda *xs: jax.tree.leaves(fn(*xs)), names)
@@ -70,6 +72,15 @@ def signatures(fn: Callable[..., Any], *args: Any, num_devices: int = 2) -> tupl
         if _holds_without_boxing(graph):
             found.append(Signature(combination[: len(structs)], combination[len(structs) :]))
     return tuple(found)
+
+
+def _check_num_devices(num_devices: Any) -> None:
+    if not isinstance(num_devices, int) or isinstance(num_devices, bool) or num_devices < 1:
+        raise SbpError(
+            f"num_devices={num_devices!r} is not a number of devices",
+            why="It is the size of the one mesh axis that the signatures are of.",
+            how="num_devices=2 is the default",
+        )
 
 
 def _choices(shape: Sequence[int], size: int) -> list[Word]:
@@ -108,7 +119,9 @@ def verify_signature(
 
     Raises:
         SignatureError: The signature is wrong, does not fit the arrays, or cannot be read.
+        SbpError: There is no such number of devices.
     """
+    _check_num_devices(num_devices)
     claim = _parse(signature) if isinstance(signature, str) else signature
     expected = [np.asarray(x) for x in jax.tree.leaves(fn(*args))]
     if (len(claim.inputs), len(claim.outputs)) != (len(args), len(expected)):

@@ -5,14 +5,17 @@ way to arrange the devices that differs from the others, cheapest first.
 """
 
 import dataclasses
+import difflib
+import inspect
 import logging
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jax.sharding import AbstractMesh
 
-from sbp.api.options import check_function, find_cluster, function_name
+from sbp.api.options import check_function, find_cluster, function_name, signature_of
 from sbp.api.step import parallelize
 from sbp.boxing import format_nbytes
 from sbp.errors import PlanError, SbpError
@@ -25,6 +28,9 @@ _LOG = logging.getLogger("sbp")
 
 AXIS_NAMES = ("x", "y", "z")
 """Names of the axes where nobody speaks of them."""
+
+MAX_DEVICES = 2**20
+"""More than any machine has."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,9 +114,10 @@ def suggest_mesh(
         SbpError: An argument cannot be honoured.
         PlanError: No mesh has a plan.
     """
-    check_function(fn)
-    _check(devices, max_axes, axes, options)
-    machine = find_cluster(cluster, AbstractMesh((1,), AXIS_NAMES[:1]))
+    check_function(fn, "suggest_mesh")
+    _check(devices, max_axes, axes)
+    _check_options(fn, options)
+    machine = find_cluster(cluster, AbstractMesh((1,), AXIS_NAMES[:1]), "cluster")
 
     def plan_on(mesh: AbstractMesh) -> Plan:
         return parallelize(fn, mesh=mesh, hardware=machine, **options).plan(*args)
@@ -179,22 +186,33 @@ def _factorisations(number: int, num_factors: int, least: int) -> Iterator[tuple
         if number >= least:
             yield (number,)
         return
-    for factor in range(least, number + 1):
-        if number % factor == 0:
+    for factor in _divisors(number):
+        if factor >= least:
             for rest in _factorisations(number // factor, num_factors - 1, least):
                 yield (factor, *rest)
+
+
+def _divisors(number: int) -> list[int]:
+    small = [k for k in range(1, math.isqrt(number) + 1) if number % k == 0]
+    return sorted({*small, *(number // k for k in small)})
 
 
 def _text(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{axis}={size}" for axis, size in sizes.items())
 
 
-def _check(devices: Any, max_axes: Any, axes: Any, options: Mapping[str, Any]) -> None:
+def _check(devices: Any, max_axes: Any, axes: Any) -> None:
     if not isinstance(devices, int) or isinstance(devices, bool) or devices < 1:
         raise SbpError(
             f"devices={devices!r} is not a number of devices",
             why="It says how many devices there are to arrange.",
             how="devices=8",
+        )
+    if devices > MAX_DEVICES:
+        raise SbpError(
+            f"devices={devices} is more than any machine has",
+            why=f"Meshes of at most {MAX_DEVICES} devices are searched.",
+            how=f"devices={MAX_DEVICES}, or fewer",
         )
     if max_axes is not None and max_axes not in range(1, len(AXIS_NAMES) + 1):
         raise SbpError(
@@ -210,6 +228,7 @@ def _check(devices: Any, max_axes: Any, axes: Any, options: Mapping[str, Any]) -
         )
     if axes is not None and (
         isinstance(axes, str)
+        or not isinstance(axes, Sequence)
         or not 1 <= len(axes) <= len(AXIS_NAMES)
         or len({*axes}) < len(axes)
         or not all(isinstance(name, str) for name in axes)
@@ -219,6 +238,9 @@ def _check(devices: Any, max_axes: Any, axes: Any, options: Mapping[str, Any]) -
             why=f"They are one to {len(AXIS_NAMES)} different names, outermost axis first.",
             how="axes=('dp', 'tp')",
         )
+
+
+def _check_options(fn: Callable[..., Any], options: Mapping[str, Any]) -> None:
     for name, instead in (("mesh", "devices"), ("hardware", "cluster"), ("plan", "devices")):
         if name in options:
             raise SbpError(
@@ -226,6 +248,19 @@ def _check(devices: Any, max_axes: Any, axes: Any, options: Mapping[str, Any]) -
                 why="It chooses the mesh, and makes the plans.",
                 how=f"{instead}=",
             )
+    known = [*inspect.signature(parallelize).parameters]
+    for name in options:
+        if name in known:
+            continue
+        how = [f"{near}=" for near in difflib.get_close_matches(name, known)]
+        if name in signature_of(fn).parameters:
+            how = [f"sbp.suggest_mesh({function_name(fn)}, {name}, devices=...)"]
+        raise SbpError(
+            f"suggest_mesh does not take {name}=",
+            why="By name it takes the options of parallelize; arguments of the function go by "
+            "position.",
+            how=how or f"leave out {name}=",
+        )
 
 
 def _no_mesh(

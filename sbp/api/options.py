@@ -6,6 +6,7 @@ Comes in: keyword arguments. Goes out: `Options`. An option that cannot be honou
 import difflib
 import inspect
 import math
+import numbers
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -72,18 +73,20 @@ def choose(name: str, value: Any, allowed: Sequence[str]) -> str:
 
 
 def parse_nbytes(name: str, value: float | str | None) -> int | None:
-    """A size in bytes: a number, or text such as `80GiB`."""
+    """A size in bytes: a whole number, or text such as `80GiB`."""
     if value is None:
         return None
-    text = str(value) + ("B" if isinstance(value, int | float) else "")
+    text = str(value) + ("B" if isinstance(value, numbers.Real) else "")
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*([A-Za-z]+)\s*", text)
-    if match is None or match.group(2).upper() not in _SIZES:
+    unit = 0 if match is None else _SIZES.get(match.group(2).upper(), 0)
+    number = 0.0 if match is None else float(match.group(1))
+    if not unit or not math.isfinite(number) or (unit == 1 and not number.is_integer()):
         raise SbpError(
             f"{name}={value!r} is not a size",
-            why=f"A size is a number of bytes, or a number and one of {', '.join(_UNITS)}.",
+            why=f"A size is a whole number of bytes, or a number and one of {', '.join(_UNITS)}.",
             how=f"{name}='80GiB'",
         )
-    return int(float(match.group(1)) * _SIZES[match.group(2).upper()])
+    return int(number * unit)
 
 
 def parse_share(name: str, value: Any) -> float:
@@ -97,10 +100,17 @@ def parse_share(name: str, value: Any) -> float:
     return float(value)
 
 
-def find_cluster(hardware: Cluster | str | os.PathLike[str] | None, mesh: Any) -> Cluster:
+def find_cluster(
+    hardware: Cluster | str | os.PathLike[str] | None, mesh: Any, option: str = "hardware"
+) -> Cluster:
     """The machine to price for: given, by name, from a hardware file, or that of the devices.
 
     A mesh without devices is priced for H100.
+
+    Args:
+        hardware: What is given.
+        mesh: The mesh.
+        option: What it is given as, for errors.
     """
     if hardware is None and isinstance(mesh, jax.sharding.AbstractMesh):
         return machines.H100_NODE
@@ -108,11 +118,11 @@ def find_cluster(hardware: Cluster | str | os.PathLike[str] | None, mesh: Any) -
         kind = mesh.devices.flat[0].device_kind
         cluster = machines.cluster_of_device(kind)
         if cluster is None:
-            raise _unknown_cluster(f"no cluster of {kind!r} is known")
+            raise _unknown_cluster(f"no cluster of {kind!r} is known", option)
         return cluster
     cluster = machines.as_cluster(hardware)
     if cluster is None:
-        raise _unknown_cluster(f"hardware={hardware!r} is not known")
+        raise _unknown_cluster(f"{option}={hardware!r} is not known", option)
     return cluster
 
 
@@ -127,27 +137,39 @@ def find_costs(mesh: Any, hardware: Any, objective: Any, overlap: Any) -> CostMo
     )
 
 
-def _unknown_cluster(what: str) -> SbpError:
+def _unknown_cluster(what: str, option: str) -> SbpError:
     return SbpError(
         what,
         why="It prices the plan: the name of a cluster that sbp knows, a cluster or a file.\n"
         f"The names are {', '.join(machines.BY_NAME)}.",
         how=[
-            f"hardware={machines.H100_NODE.name!r}",
+            f"{option}={machines.H100_NODE.name!r}",
             "pass an sbp.Cluster",
-            "hardware='machine.json', measured by scripts/calibrate.py --out machine.json",
+            f"{option}='machine.json', measured by scripts/calibrate.py --out machine.json",
         ],
     )
 
 
 def mesh_sizes(mesh: Any) -> tuple[int, ...]:
-    """Sizes of the axes of a jax mesh, concrete or abstract."""
+    """Sizes of the axes of a jax mesh, concrete or abstract.
+
+    Raises:
+        PlanError: It is no mesh, or has a device twice.
+    """
     if not isinstance(mesh, jax.sharding.Mesh | jax.sharding.AbstractMesh):
         raise PlanError(
             f"mesh={mesh!r} is not a mesh",
             why="A mesh is a jax.sharding.Mesh, or an AbstractMesh to plan without devices.",
             how=["flowjax.make_mesh('dp=2,tp=4')", "jax.make_mesh((2, 4), ('dp', 'tp'))"],
         )
+    if isinstance(mesh, jax.sharding.Mesh):
+        points, devices = mesh.devices.size, len({*mesh.devices.flat})
+        if devices < points:
+            raise PlanError(
+                f"the mesh has {points} points, but different devices: {devices}",
+                why="Each point of a mesh is a device of its own.",
+                how=["name each device once", "jax.make_mesh, which chooses the devices"],
+            )
     return tuple(int(mesh.shape[name]) for name in mesh.axis_names)
 
 
@@ -211,13 +233,15 @@ def check_disjoint(
         )
 
 
-def check_function(fn: Any) -> None:
+def check_function(fn: Any, what: str = "parallelize") -> None:
     """Only something that can be called can be parallelized."""
     if not callable(fn):
+        makes = {"parallelize": "returns a step", "suggest_mesh": "plans it on several meshes"}
+        more = "mesh=mesh" if what == "parallelize" else "*arguments, devices=8"
         raise SbpError(
-            f"parallelize was given {fn!r}, which cannot be called",
-            why="It takes a pure function of arrays and returns a step.",
-            how="sbp.parallelize(train_step, mesh=mesh)",
+            f"{what} was given {fn!r}, which cannot be called",
+            why=f"It takes a pure function of arrays and {makes[what]}.",
+            how=f"sbp.{what}(train_step, {more})",
         )
 
 

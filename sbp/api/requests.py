@@ -238,11 +238,14 @@ def _prefix(prefix: Any, tree: Any, where: str) -> list[Any]:
     try:
         subtrees = structure.flatten_up_to(tree)
     except ValueError:
+        how = ["one text for a whole subtree", "path patterns: {'state.params.*': 'dp: S(0)'}"]
+        if isinstance(prefix, list | tuple) and len(prefix) == 1 and not _children(tree):
+            how = [f"without the {type(prefix).__name__}: {prefix[0]!r}"]
         raise SignatureError(
             "the tree of words is not a prefix of the tree of arrays",
             where=where,
             why=_difference(prefix, tree, ""),
-            how=["one text for a whole subtree", "path patterns: {'state.params.*': 'dp: S(0)'}"],
+            how=how,
         ) from None
     return [
         words
@@ -277,4 +280,8 @@ def _children(node: Any) -> dict[str, Any]:
 def _kind(node: Any, children: Mapping[str, Any]) -> str:
     if isinstance(node, jax.ShapeDtypeStruct):
         return f"one array {format_type(ArrayType(node.shape, node.dtype))}"
-    return f"{type(node).__name__} of {', '.join(children) or 'nothing'}"
+    name = type(node).__name__
+    if name in ("list", "tuple"):
+        return f"a {name} of {len(children)} entr{'y' if len(children) == 1 else 'ies'}"
+    article = "an" if name[0] in "AEIOUaeiou" else "a"
+    return f"{article} {name} with {', '.join(children) or 'nothing in it'}"

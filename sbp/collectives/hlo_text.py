@@ -117,6 +117,7 @@ def parse_module(text: str) -> HloModule:
     if entry not in computations:
         raise SbpError(
             "this text is not a compiled HLO module: it has no ENTRY computation",
+            why="It is another text, or a part of one.",
             how="pass the object that step.lower(...).compile() returns, or its as_text()",
         )
     header = re.search(r"^\s*HloModule .*$", text, re.MULTILINE)

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from jax.sharding import AbstractMesh, Mesh
 
+from sbp.axis_sizes import axis_sizes
 from sbp.collectives.comparison import (
     Difference,
     PlannedCollective,
@@ -18,7 +19,7 @@ from sbp.collectives.comparison import (
     place_name,
     short_source,
 )
-from sbp.collectives.hlo_text import parse_module
+from sbp.collectives.hlo_text import HloModule, parse_module
 from sbp.collectives.program import COLLECTIVE_KINDS, Collective, find_collectives
 from sbp.errors import SbpError
 
@@ -84,7 +85,7 @@ def audit(
     compiled: CompiledProgram | str,
     plan: PlannedProgram | None = None,
     *,
-    mesh: Mesh | AbstractMesh | Mapping[str, int] | None = None,
+    mesh: Mesh | AbstractMesh | Mapping[str, int] | str | None = None,
 ) -> Audit:
     """Lists the collectives of a compiled program and compares them with a plan.
 
@@ -92,10 +93,12 @@ def audit(
         compiled: What `jax.jit(f).lower(...).compile()` returns, or its text.
         plan: The plan the program was lowered from. Rows that are no collective are ignored. All
             branches of a conditional are compared, so the plan has to list them all.
-        mesh: The mesh, or its axis sizes, to name device groups by; default: the plan's.
+        mesh: The mesh, its axis sizes or their text (`dp=2,tp=4`), to name device groups by; the
+            plan's by default.
 
     Raises:
-        SbpError: The text is not compiled HLO, or it was compiled for another number of devices.
+        SbpError: The text is not compiled HLO, `plan` or `mesh` is none, or the program was
+            compiled for another number of devices.
     """
     if not isinstance(compiled, str) and not hasattr(compiled, "as_text"):
         raise SbpError(
@@ -104,22 +107,42 @@ def audit(
             how="sbp.audit(step.lower(...).compile(), step.plan(...))",
         )
     text = compiled if isinstance(compiled, str) else compiled.as_text() or ""
-    given = plan.mesh_sizes if mesh is None and plan is not None else mesh
-    if given is not None and not isinstance(given, Mapping):
-        given = given.shape
-    sizes = given and {str(axis): int(size) for axis, size in given.items()}
-    module = parse_module(text)
-    found = find_collectives(module, sizes)
-    if found and sizes is not None and prod(sizes.values()) != module.num_devices:
+    if plan is not None and not (hasattr(plan, "boxings") and hasattr(plan, "mesh_sizes")):
         raise SbpError(
-            f"the program was compiled for {module.num_devices} devices, "
-            f"the mesh has {prod(sizes.values())}",
-            how="pass the mesh that the program was compiled for",
+            f"audit is given {plan!r} as a plan",
+            why="It is an sbp.Plan: from step.plan(...), or read from a file.",
+            how=["sbp.audit(compiled, sbp.Plan.load(path))", "sbp.audit(compiled, mesh=mesh)"],
         )
+    sizes = None if mesh is None else axis_sizes(mesh, "audit")
+    module = parse_module(text)
+    if plan is not None:
+        _check_devices(module, plan.mesh_sizes, "the plan's mesh")
+        sizes = dict(plan.mesh_sizes) if sizes is None else sizes
+    if sizes is not None:
+        _check_devices(module, sizes, "the mesh")
+    try:
+        found = find_collectives(module, sizes)
+    except KeyError as error:
+        raise SbpError(
+            f"this text is not all of a compiled HLO module: it has no {error.args[0]!r}",
+            why="Its instructions name one that is not there.",
+            how="write the whole text again: compiled.as_text()",
+        ) from error
     if plan is None:
         return Audit(found)
     rows = [row for row in plan.boxings if row.collective in COLLECTIVE_KINDS]
     return Audit(found, *compare(found, rows, plan.mesh_sizes), checked=True)
+
+
+def _check_devices(module: HloModule, sizes: Mapping[str, int], whose: str) -> None:
+    needed, found = prod(sizes.values()), module.num_devices
+    if needed != found:
+        devices = f"{found} device{'s' * (found != 1)}"
+        raise SbpError(
+            f"the program was compiled for {devices}, {whose} has {needed}",
+            why="The header of a program says for how many it is: num_partitions=, replica_count=.",
+            how="pass the mesh, and the plan, that the program was compiled for",
+        )
 
 
 def _table(audited: Audit) -> list[str]:

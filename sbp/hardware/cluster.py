@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from sbp.errors import SbpError
+from sbp.files import write_text
 
 Place = Literal["inside", "outside"]
 
@@ -137,9 +138,13 @@ class Cluster:
         return Link(2 * self.inside.bandwidth, self.inside.latency)
 
     def save(self, path: str | Path) -> None:
-        """Writes a hardware file (JSON), which `parallelize(hardware=path)` takes."""
+        """Writes a hardware file (JSON), which `parallelize(hardware=path)` takes.
+
+        Raises:
+            SbpError: It cannot be written.
+        """
         data = {"format": FORMAT, **dataclasses.asdict(self)}
-        Path(path).write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(data, indent=2) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Cluster":

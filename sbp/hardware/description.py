@@ -1,9 +1,9 @@
 """Which mesh axis runs over which link, for people."""
 
 import os
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
+from sbp.axis_sizes import axis_sizes
 from sbp.errors import SbpError
 from sbp.hardware.catalogue import BY_NAME, as_cluster
 from sbp.hardware.cluster import Cluster, Link
@@ -13,7 +13,8 @@ def describe(mesh: Any, cluster: Cluster | str | os.PathLike[str]) -> str:
     """The link of each mesh axis, as a table.
 
     Args:
-        mesh: A jax mesh, concrete or abstract, or sizes by axis name, outermost first.
+        mesh: A jax mesh, concrete or abstract; sizes by axis name, outermost first; or their text,
+            `dp=2,tp=8`.
         cluster: A cluster, its name, or the path of a hardware file (`.json`).
 
     Returns:
@@ -35,7 +36,7 @@ def describe(mesh: Any, cluster: Cluster | str | os.PathLike[str]) -> str:
                 "measured by scripts/calibrate.py --out machine.json",
             ],
         )
-    sizes = _sizes(mesh)
+    sizes = axis_sizes(mesh, "hardware.describe")
     places = machine.axis_places(tuple(sizes.values()))
     links = machine.axis_links(tuple(sizes.values()))
     rows = [("axis", "size", "link", "each way", "latency")]
@@ -54,19 +55,6 @@ def describe(mesh: Any, cluster: Cluster | str | os.PathLike[str]) -> str:
     nodes = f"{machine.device.name}, {machine.devices_per_node} a node"
     figures = [f"figures: {machine.source}"] * bool(machine.source)
     return "\n".join([f"mesh {text} on {machine.name}: {nodes}", *lines, *figures])
-
-
-def _sizes(mesh: Any) -> dict[str, int]:
-    shape: Any = getattr(mesh, "shape", mesh)
-    if not isinstance(shape, Mapping):
-        raise SbpError(
-            f"{mesh!r} is not a mesh",
-            where="hardware.describe",
-            why="A mesh is a jax mesh, or sizes by axis name.",
-            how="{'dp': 2, 'tp': 8}",
-        )
-    entries = cast("Mapping[str, int]", shape)
-    return {str(axis): int(size) for axis, size in entries.items()}
 
 
 def _figures(link: Link) -> tuple[str, str]:

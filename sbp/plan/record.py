@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sbp.algebra import NdSbp, Word
+from sbp.files import read_bytes, write_text
 from sbp.plan import alternatives, difference, explain, page, storage
 from sbp.plan.alternatives import Answer, Origin
 from sbp.plan.rows import BoxingRow, EquationRow
@@ -172,8 +173,11 @@ class Plan:
 
         It shows the summary, a timeline of a call with a lane for each mesh axis, memory over time,
         and a table to filter and sort.
+
+        Raises:
+            SbpError: It cannot be written.
         """
-        Path(path).write_text(page.whole(self), encoding="utf-8")
+        write_text(path, page.whole(self))
 
     def __str__(self) -> str:
         return self.explain()
@@ -182,22 +186,27 @@ class Plan:
         return page.embedded(self)
 
     def save(self, path: str | Path) -> None:
-        """Writes the plan as JSON: equal plans give equal files."""
-        Path(path).write_text(storage.encode(self), encoding="utf-8")
+        """Writes the plan as JSON: equal plans give equal files.
+
+        Raises:
+            SbpError: It cannot be written.
+        """
+        write_text(path, storage.encode(self))
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":
         """Reads a plan that `save` wrote.
 
         Raises:
-            PlanError: The file is not a plan, or of another format.
+            SbpError: The file cannot be read.
+            PlanError: It is not a plan, or of another format.
         """
         fields = {
-            field.name: field.type if isinstance(field.type, type) else object
+            field.name: field.type
             for field in dataclasses.fields(cls)
             if field.name not in storage.NOT_SAVED
         }
-        return cls(**storage.decode(Path(path).read_bytes(), str(path), fields))
+        return cls(**storage.decode(read_bytes(path), str(path), fields))
 
 
 def _shardings(mesh: Any, tree: Any, leaves: tuple[tuple[str, NdSbp], ...]) -> Any:

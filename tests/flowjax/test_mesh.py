@@ -1,6 +1,7 @@
 """Meshes from text: what is read, what is refused, and how."""
 
 import jax
+import numpy as np
 import pytest
 from jax.sharding import AxisType
 
@@ -73,3 +74,64 @@ def test_bad_mesh_says_how_to_mend_it(text):
 def test_mesh_without_axes_is_refused():
     with pytest.raises(SbpError, match="the mesh has no axes"):
         flowjax.make_mesh({})
+
+
+REFUSED = {
+    "a number": (
+        8, "8 is not a mesh (make_mesh).\n  A mesh is text, sizes by axis name, or a mesh of jax.",
+    ),
+    "nothing": (None, "None is not a mesh (make_mesh)."),
+    "pairs": ((("dp", 2),), "(('dp', 2),) is not a mesh (make_mesh)."),
+    "a float": (
+        {"dp": 2.0},
+        "mesh {'dp': 2.0} gives axis 'dp' the size 2.0 (make_mesh).\n  A size is a whole number.",
+    ),
+    "a truth": ({"dp": True}, "mesh {'dp': True} gives axis 'dp' the size True (make_mesh)."),
+    "a name that is none": (
+        {1: 2},
+        "mesh {1: 2} has an axis called 1 (make_mesh).\n"
+        "  Words name axes, so the name of an axis is text.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_no_mesh_is_refused(case):
+    axes, text = REFUSED[case]
+    with pytest.raises(SbpError) as caught:
+        flowjax.make_mesh(axes)
+    assert str(caught.value).startswith(text)
+
+
+def test_sizes_may_be_whole_numbers_of_numpy():
+    assert dict(flowjax.make_mesh({"dp": np.int64(2)}).shape) == {"dp": 2}
+    with pytest.raises(SbpError, match="8 is not a mesh"):
+        flowjax.parse_mesh(8)
+
+
+def test_a_device_stands_at_one_point_of_a_mesh():
+    first, second = jax.devices()[:2]
+    with pytest.raises(SbpError) as caught:
+        flowjax.make_mesh("dp=3", [first, second, first])
+    assert str(caught.value) == (
+        f"devices has {first!r} 2 times (make_mesh).\n"
+        "  Each point of a mesh is a device of its own.\n"
+        "Fix: name each device once: devices=jax.devices()"
+    )
+
+
+@pytest.mark.parametrize("devices", [[1, 2], 3, "cpu"])
+def test_devices_are_those_of_jax(devices):
+    with pytest.raises(SbpError, match=r"which is no device \(make_mesh\)"):
+        flowjax.make_mesh("dp=1", devices)
+
+
+def test_devices_may_come_as_an_array():
+    mesh = flowjax.make_mesh("dp=2,tp=4")
+    assert set(flowjax.make_mesh("tp=8", mesh.devices).devices.flat) == set(jax.devices())
+
+
+@pytest.mark.parametrize("types", ["Auto", [], (AxisType.Auto,), [1, 2]])
+def test_axis_types_are_those_of_jax_one_for_each_axis(types):
+    with pytest.raises(SbpError, match="are not the types of 2 axes"):
+        flowjax.make_mesh("dp=2,tp=4", axis_types=types)

@@ -12,7 +12,6 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sbp.collectives import Collective, audit, ring_nbytes
 from sbp.collectives.comparison import compare
-from sbp.errors import SbpError
 
 ORDERS = {
     "in order": [0, 1, 2, 3, 4, 5, 6, 7],
@@ -472,17 +471,8 @@ def test_groups_without_a_mesh_are_printed_as_devices():
 
 def test_a_program_without_collectives_prints_a_verdict():
     program = jax.jit(jnp.sin).lower(jax.ShapeDtypeStruct((4,), jnp.float32)).compile()
-    audited = audit(program, FakePlan([], A_B))
+    audited = audit(program, FakePlan([], {"a": 1}))
     assert str(audited) == (
         "0 collectives, 0 bytes per device and call\n"
         "against the plan: 0 unplanned, 0 missing, 0 merged"
-    )
-
-
-def test_a_mesh_of_another_size_is_an_error():
-    with pytest.raises(SbpError) as error:
-        audit(FOLDED, mesh={"a": 2, "b": 2})
-    assert str(error.value) == (
-        "the program was compiled for 8 devices, the mesh has 4.\n"
-        "Fix: pass the mesh that the program was compiled for"
     )

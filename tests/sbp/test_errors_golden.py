@@ -326,35 +326,35 @@ give a mapping: {'params': 'dp: S(0)'}"""
         of_prefix({"a": "dp: S(0)"})
         == f"""\
 the tree of words is not a prefix of the tree of arrays (in_sbp params).
-  The words are dict of a, the arrays are dict of a, b.
+  The words are a dict with a, the arrays are a dict with a, b.
 {fixes}"""
     )
     assert (
         of_prefix({"a": None, "b": ["dp: S(0)", None]})
         == f"""\
 the tree of words is not a prefix of the tree of arrays (in_sbp params).
-  The words at 'b' are list of 0, 1, the arrays are dict of c, d.
+  The words at 'b' are a list of 2 entries, the arrays are a dict with c, d.
 {fixes}"""
     )
     assert (
         of_prefix({"a": {"q": "dp: S(0)"}, "b": None})
         == f"""\
 the tree of words is not a prefix of the tree of arrays (in_sbp params).
-  The words at 'a' are dict of q, the arrays are one array f32[8,16].
+  The words at 'a' are a dict with q, the arrays are one array f32[8,16].
 {fixes}"""
     )
     assert (
         of_plan(of_tree, params, X, out_sbp=("dp: S(0)",))
         == f"""\
 the tree of words is not a prefix of the tree of arrays (out_sbp).
-  The words are tuple of 0, the arrays are tuple of 0, 1.
+  The words are a tuple of 1 entry, the arrays are a tuple of 2 entries.
 {fixes}"""
     )
     assert (
         of_plan(of_tree, params, X, out_sbp=(("dp: S(0)", "dp: B"), None))
         == f"""\
 the tree of words is not a prefix of the tree of arrays (out_sbp).
-  The words at '0' are tuple of 0, 1, the arrays are one array f32[8,16].
+  The words at '0' are a tuple of 2 entries, the arrays are one array f32[8,16].
 {fixes}"""
     )
 

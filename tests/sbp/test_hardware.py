@@ -163,8 +163,13 @@ measured by scripts/calibrate.py --out machine.json"""
 
 
 def test_describe_refuses_what_is_no_mesh():
-    with pytest.raises(SbpError, match="'dp=2' is not a mesh"):
-        describe("dp=2", "h100")
+    for given in (3, None, {}, {"dp": 0}, {"dp": "4"}, {"dp": 1.5}, {1: 2}, "dp=0", "dp"):
+        with pytest.raises(SbpError, match=r"\(hardware\.describe\)\.\n"):
+            describe(given, "h100")
+
+
+def test_describe_takes_the_text_of_a_mesh():
+    assert describe("pp=2,dp=1,tp=8", "h100") == H100_TABLE
 
 
 @pytest.mark.parametrize("cluster", BY_NAME.values(), ids=BY_NAME)

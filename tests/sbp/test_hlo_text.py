@@ -438,5 +438,6 @@ def test_text_that_is_no_compiled_program_is_an_error(text):
         audit(text)
     assert str(error.value) == (
         "this text is not a compiled HLO module: it has no ENTRY computation.\n"
+        "  It is another text, or a part of one.\n"
         "Fix: pass the object that step.lower(...).compile() returns, or its as_text()"
     )

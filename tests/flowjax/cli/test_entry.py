@@ -117,7 +117,7 @@ def test_audit_of_a_compiled_program(capsys, tmp_path):
 ERRORS = {
     "wrong hardware": (
         ["plan", MLP, "--mesh", "dp=2", "--hardware", "h99"],
-        "flowjax: hardware='h99' is not known.\n",
+        "flowjax: --hardware h99 is not known.\n",
     ),
     "wrong mesh": (["plan", MLP, "--mesh", "8"], "flowjax: mesh '8' has the item '8'"),
     "no plan": (
@@ -148,13 +148,15 @@ ERRORS = {
     ),
     "axes by name and number": (
         ["plan", MLP, "--devices", "2", "--axes", "dp", "--max-axes", "1"],
-        "flowjax: axes= and max_axes= are both given.\n"
-        "  A mesh has as many axes as axes= names; they may have size 1.\n"
-        "Fix: leave out max_axes=\n",
+        "flowjax: --axes and --max-axes are both given.\n"
+        "  A mesh has as many axes as --axes names; they may have size 1.\n"
+        "Fix: leave out --max-axes\n",
     ),
     "a file that cannot be written": (
         ["plan", MLP, "--mesh", "dp=2", "--json", "no/such/folder/plan.json"],
-        "flowjax: [Errno 2] No such file or directory: 'no/such/folder/plan.json'\n",
+        "flowjax: 'no/such/folder/plan.json' cannot be written.\n"
+        "  There is no folder 'no/such/folder'.\n"
+        "Fix one of: mkdir -p no/such/folder | a path in a folder that is there\n",
     ),
     "nothing to audit": (
         ["audit", "step.hlo"],
@@ -180,7 +182,29 @@ ERRORS = {
     ),
     "a budget that is none": (
         ["audit", str(H100_STEP), "--max-bytes", "much"],
-        "flowjax: --max-bytes='much' is not a size.\n",
+        "flowjax: --max-bytes much is not a size.\n",
+    ),
+    "a limit that is none": (
+        ["plan", MLP, "--mesh", "dp=2", "--memory-limit", "1.5"],
+        "flowjax: --memory-limit 1.5 is not a size.\n",
+    ),
+    "a plan that is not there": (
+        ["audit", str(H100_STEP), "--plan", "no/such.json"],
+        "flowjax: 'no/such.json' cannot be read.\n  There is no folder 'no'.\n",
+    ),
+    "another number of devices": (
+        ["audit", str(H100_STEP), "--mesh", "dp=3"],
+        "flowjax: the program was compiled for 8 devices, the mesh has 3.\n",
+    ),
+    "more devices than can be simulated": (
+        ["audit", MLP, "--mesh", "dp=100000"],
+        "flowjax: 100000 devices are too many to simulate (models.mlp:example).\n"
+        "  A function is compiled for simulated CPU devices, at most 4096.\n"
+        "Fix one of: a smaller mesh | the text of a program that was compiled elsewhere\n",
+    ),
+    "more devices than there are": (
+        ["plan", MLP, "--devices", "1000000000000"],
+        "flowjax: --devices 1000000000000 is more than any machine has.\n",
     ),
 }
 
@@ -197,12 +221,69 @@ def test_errors_are_text_and_exit_with_two(capsys, case):
 @pytest.mark.parametrize(
     "words",
     [[], ["plan"], ["plan", MLP], ["plan", MLP, "--mesh", "dp=2", "--devices", "2"],
-     ["plan", MLP, "--devices", "x"], ["audit", MLP, "--objective", "speed"], ["train"]],
+     ["plan", MLP, "--devices", "x"], ["audit", MLP, "--objective", "speed"], ["train"],
+     ["plan", MLP, "--mesh", "dp=2", "--batch", "-4"], ["audit", MLP, "--batch", "0"],
+     ["plan", MLP, "--mesh", "dp=2", "--batch", "1.5"], ["plan", MLP, "--devices", "-2"],
+     ["plan", MLP, "--mesh", "dp=2", "--top", "0"]],
 )  # fmt: skip
 def test_wrong_usage_exits_with_two(capsys, words):
     code, out, err = run(capsys, *words)
     assert (code, out) == (2, "")
     assert err.startswith("usage: flowjax")
+
+
+def test_a_program_in_its_binary_form_is_no_text(capsys, tmp_path):
+    (tmp_path / "step.pb").write_bytes(b"\xff\xfe\x00HloModule")
+    assert run(capsys, "audit", str(tmp_path / "step.pb")) == (
+        2,
+        "",
+        f"flowjax: {tmp_path}/step.pb is not text.\n"
+        "  An audit reads the text of a compiled program, not its binary form.\n"
+        "Fix: write compiled.as_text() to a file\n",
+    )
+
+
+def test_a_program_without_what_is_planned_fails(capsys, tmp_path):
+    plan, program = str(tmp_path / "plan.json"), tmp_path / "step.hlo.txt"
+    words = ("--in-sbp", "batch=dp: S(0)", "--out-sbp", "*=dp: B")
+    assert run(capsys, "plan", MLP, "--mesh", "dp=8", *words, "--json", plan)[0] == 0
+    text = "HloModule jit_f, num_partitions=%d\n\nENTRY %%f (x: f32[]) -> f32[] {\n}\n"
+    program.write_text(text % 8)
+    code, out, _ = run(capsys, "audit", str(program), "--plan", plan)
+    assert code == 1
+    assert re.search(r"0 unplanned, [1-9]\d* missing", out)
+    assert re.fullmatch(
+        r"FAILED: [1-9]\d* planned collectives? that the program does not have",
+        out.splitlines()[-1],
+    )
+    program.write_text(text % 1)
+    code, out, err = run(capsys, "audit", str(program), "--plan", plan)
+    assert (code, out) == (2, "")
+    assert err.startswith(
+        "flowjax: the program was compiled for 1 device, the plan's mesh has 8.\n"
+    )
+
+
+def test_a_file_is_refused_before_the_planning(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(sbp, "parallelize", None)
+    for option in ("--json", "--html"):
+        code, _, err = run(capsys, "plan", MLP, "--mesh", "dp=2", option, str(tmp_path))
+        assert (code, err.splitlines()[1]) == (2, "  It is a folder.")
+
+
+def test_every_objective_can_be_asked_for(capsys):
+    for objective in ("time", "bytes", "wire"):
+        code, out, _ = run(capsys, "plan", MLP, "--mesh", "dp=2", "--objective", objective)
+        assert code == 0
+        assert f"objective {objective}" in out
+
+
+def test_a_fault_of_ours_is_not_the_users(capsys, monkeypatch):
+    monkeypatch.setattr(sbp, "parallelize", None)
+    code, out, err = run(capsys, "plan", MLP, "--mesh", "dp=2")
+    assert (code, out) == (70, "")
+    assert err.startswith("Traceback")
+    assert err.endswith("flowjax: this is a fault of flowjax itself; please report it\n")
 
 
 def test_help(capsys):

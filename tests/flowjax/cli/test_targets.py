@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from flowjax.cli.targets import import_function, load_target
+from flowjax.cli.users_errors import UsersError
 from sbp.errors import SbpError
 
 MODULE = """
@@ -136,6 +137,12 @@ def test_what_is_said_of_a_path_that_leads_nowhere(case, tmp_path):
     assert str(caught.value) == text.replace("HERE", str(tmp_path))
 
 
-def test_an_error_inside_the_users_module_keeps_its_traceback():
-    with pytest.raises(ModuleNotFoundError, match="no_such_dependency"):
+def test_an_error_inside_the_users_module_is_the_users():
+    with pytest.raises(UsersError) as caught:
         import_function("broken_model:example")
+    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+    assert str(caught.value) == (
+        "broken_model cannot be imported: ModuleNotFoundError (broken_model.py:1).\n"
+        "  No module named 'no_such_dependency'\n"
+        "Fix: python -c 'import broken_model' shows the traceback"
+    )

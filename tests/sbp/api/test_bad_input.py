@@ -64,11 +64,11 @@ overlap='half' is not a share.
 Fix: overlap=0.5""",
     ("memory_limit", "80 foo"): """\
 memory_limit='80 foo' is not a size.
-  A size is a number of bytes, or a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB.
+  A size is a whole number of bytes, or a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB.
 Fix: memory_limit='80GiB'""",
     ("max_nbytes", -1): """\
 max_nbytes=-1 is not a size.
-  A size is a number of bytes, or a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB.
+  A size is a whole number of bytes, or a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB.
 Fix: max_nbytes='80GiB'""",
     ("reduce_dtype", "foo"): """\
 reduce_dtype='foo' is not a float dtype.
@@ -184,22 +184,20 @@ def test_ties_that_cannot_be(tie):
 
 
 ARGUMENTS = {
-    "str": ("text", ""),
-    "ndarray of dtype object": (np.array([{}, None]), ""),
-    "int": (2**40, "\n  Python int 1099511627776 too large to convert to int32."),
+    "str": "text",
+    "ndarray of dtype object": np.array([{}, None]),
 }
 
 
 @pytest.mark.parametrize("kind", ARGUMENTS)
 @pytest.mark.parametrize("use", ["__call__", "plan", "place", "lower"])
 def test_arguments_that_are_no_arrays(kind, use):
-    value, more = ARGUMENTS[kind]
     step = sbp.parallelize(update, mesh=MESH)
     assert (
-        refusal(lambda: getattr(step, use)(value, X))
+        refusal(lambda: getattr(step, use)(ARGUMENTS[kind], X))
         == f"""\
 argument state is no array but {kind}.
-  A step takes and returns trees of arrays and numbers.{more}
+  A step takes and returns trees of arrays and numbers.
 Fix: static_argnames='state', if it is no array"""
     )
 

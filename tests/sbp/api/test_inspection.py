@@ -127,3 +127,20 @@ def test_too_many_words_to_try():
   At most 4096 are tried.
 Fix: ask for a part of the function"""
     )
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "2", True, None])
+def test_a_number_of_devices_that_is_none(number):
+    for ask in (
+        lambda: sbp.signatures(jnp.tanh, np.ones(4, np.float32), num_devices=number),
+        lambda: sbp.verify_signature(
+            jnp.tanh, "B -> B", np.ones(4, np.float32), num_devices=number
+        ),
+    ):
+        with pytest.raises(sbp.SbpError) as caught:
+            ask()
+        assert str(caught.value) == (
+            f"num_devices={number!r} is not a number of devices.\n"
+            "  It is the size of the one mesh axis that the signatures are of.\n"
+            "Fix: num_devices=2 is the default"
+        )

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import time
 
 import jax
 import jax.numpy as jnp
@@ -207,6 +208,38 @@ WRONG = {
         "  It chooses the mesh, and makes the plans.\n"
         "Fix: devices=",
     ),
+    "a cluster that nobody knows": (
+        {"devices": 8, "cluster": "nope"},
+        "cluster='nope' is not known.\n"
+        "  It prices the plan: the name of a cluster that sbp knows, a cluster or a file.\n"
+        f"  The names are {', '.join(sbp.hardware.BY_NAME)}.\n"
+        "Fix one of: cluster='h100' | pass an sbp.Cluster | cluster='machine.json', measured by "
+        "scripts/calibrate.py --out machine.json",
+    ),
+    "more devices than there are": (
+        {"devices": 10**12},
+        "devices=1000000000000 is more than any machine has.\n"
+        "  Meshes of at most 1048576 devices are searched.\n"
+        "Fix: devices=1048576, or fewer",
+    ),
+    "axes that are a number": (
+        {"devices": 8, "axes": 3},
+        "axes=3 are not names of axes.\n"
+        "  They are one to 3 different names, outermost axis first.\n"
+        "Fix: axes=('dp', 'tp')",
+    ),
+    "an option that nobody knows": (
+        {"devices": 8, "objectiv": "time"},
+        "suggest_mesh does not take objectiv=.\n"
+        "  By name it takes the options of parallelize; arguments of the function go by position.\n"
+        "Fix: objective=",
+    ),
+    "an argument by name": (
+        {"devices": 8, "w2": None},
+        "suggest_mesh does not take w2=.\n"
+        "  By name it takes the options of parallelize; arguments of the function go by position.\n"
+        "Fix: sbp.suggest_mesh(mlp, w2, devices=...)",
+    ),
     "hardware": (
         {"devices": 8, "hardware": "h100"},
         "suggest_mesh does not take hardware=.\n"
@@ -222,3 +255,24 @@ def test_wrong_arguments(case):
     with pytest.raises(SbpError) as caught:
         sbp.suggest_mesh(mlp, *ARGUMENTS, **options)
     assert str(caught.value) == text
+
+
+def test_what_cannot_be_called_is_no_function():
+    with pytest.raises(SbpError) as caught:
+        sbp.suggest_mesh(3, devices=8)
+    assert str(caught.value) == (
+        "suggest_mesh was given 3, which cannot be called.\n"
+        "  It takes a pure function of arrays and plans it on several meshes.\n"
+        "Fix: sbp.suggest_mesh(train_step, *arguments, devices=8)"
+    )
+
+
+@pytest.mark.parametrize("devices", [1, 12, 97, 4096, 720720])
+def test_divisors_of_a_number(devices):
+    assert meshes._divisors(devices) == [k for k in range(1, devices + 1) if devices % k == 0]
+
+
+def test_factors_are_found_without_trying_every_number():
+    started = time.perf_counter()
+    assert len(list(meshes._factorisations(10**9, 2, least=2))) == 98
+    assert time.perf_counter() - started < 5  # trying every number takes a minute

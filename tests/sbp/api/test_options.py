@@ -2,14 +2,15 @@
 
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, Mesh
 
 import flowjax
 import sbp
-from sbp.api.options import find_cluster
+from sbp.api.options import find_cluster, parse_nbytes
 from sbp.hardware import BY_NAME, CPU, H100_NODE, H200_NODE
 
 X = np.ones((64, 64), np.float32)
@@ -77,3 +78,32 @@ def test_overlap_is_an_assumption_that_the_plan_prints(tmp_path):
     assert hidden.wire_nbytes == exposed.wire_nbytes > 0
     hidden.save(tmp_path / "plan.json")
     assert sbp.Plan.load(tmp_path / "plan.json") == hidden
+
+
+@pytest.mark.parametrize("size", [1.5, "1.5 B", True, float("nan"), float("inf"), "1e400 B", [1]])
+def test_a_size_is_a_whole_number_of_bytes(size):
+    for option in ("memory_limit", "max_nbytes"):
+        with pytest.raises(sbp.SbpError) as caught:
+            sbp.parallelize(jnp.matmul, mesh=ABSTRACT, **{option: size})
+        assert str(caught.value).startswith(
+            f"{option}={size!r} is not a size.\n  A size is a whole number of bytes, "
+        )
+
+
+@pytest.mark.parametrize("size", [7, 7.0, np.int64(7), np.float32(7), "7 B"])
+def test_a_whole_number_may_be_of_any_kind(size):
+    assert parse_nbytes("memory_limit", size) == 7
+
+
+def test_a_mesh_with_a_device_twice_is_refused():
+    mesh = Mesh(np.array([jax.devices()[0]] * 2), ("dp",))
+    for use in (
+        lambda: sbp.parallelize(jnp.matmul, mesh=mesh), lambda: sbp.box(X, "dp: S(0)", mesh)
+    ):  # fmt: skip
+        with pytest.raises(sbp.PlanError) as caught:
+            use()
+        assert str(caught.value) == (
+            "the mesh has 2 points, but different devices: 1.\n"
+            "  Each point of a mesh is a device of its own.\n"
+            "Fix one of: name each device once | jax.make_mesh, which chooses the devices"
+        )

@@ -72,6 +72,20 @@ CHANGES = {
     "rows have other fields": lambda data: data["boxings"][0].pop("axes"),
     "words cannot be read": lambda data: data["arguments"][0].__setitem__(1, "(dp: Q)"),
     "rows are a number": lambda data: data.update(equations=3),
+    "rows are text": lambda data: data.update(equations=["row"]),
+    "a number of a row is text": lambda data: data["boxings"][0].update(nbytes="many"),
+    "axes of a row are numbers": lambda data: data["boxings"][0].update(axes=[1]),
+    "the mesh is a number": lambda data: data.update(mesh_sizes=5),
+    "the mesh has no axes": lambda data: data.update(mesh_sizes={}),
+    "an axis has no devices": lambda data: data["mesh_sizes"].update(dp=0),
+    "words of another mesh": lambda data: data["arguments"][0].__setitem__(1, "(dp: B)"),
+    "ties are text": lambda data: data.update(ties="x"),
+    "choices are numbers": lambda data: data.update(choices=[[9, 9, 9]]),
+    "an empty choice": lambda data: data["choices"].__setitem__(0, []),
+    "a choice of no word": lambda data: data["choices"].__setitem__(0, ["Q", "B"]),
+    "a choice on one axis": lambda data: data["choices"].__setitem__(0, ["B"]),
+    "a choice of three sides": lambda data: data["choices"].__setitem__(0, [[], [], []]),
+    "shared words on one axis": lambda data: data.update(shared=[["B"]]),
 }
 
 
@@ -85,8 +99,19 @@ def test_a_file_with_other_fields(change, tmp_path):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(sbp.SbpError, match=r"none.json' cannot be read\.\n  No such file"):
         sbp.Plan.load(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("write", ["save", "write_html"])
+def test_a_file_that_cannot_be_written(write, tmp_path):
+    with pytest.raises(sbp.SbpError) as caught:
+        getattr(plan_of("mlp"), write)(tmp_path / "nope" / "x")
+    assert str(caught.value) == (
+        f"'{tmp_path}/nope/x' cannot be written.\n"
+        f"  There is no folder '{tmp_path}/nope'.\n"
+        f"Fix one of: mkdir -p {tmp_path}/nope | a path in a folder that is there"
+    )
 
 
 def test_a_copied_plan_is_the_same_plan_without_its_origin():
