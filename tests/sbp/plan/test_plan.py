@@ -1,5 +1,6 @@
 """A plan: what it sums up, prints, keeps on disk, and refuses to run."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -161,6 +162,25 @@ the saved plan of mlp does not fit.
   A plan runs only what it was made for; {reason}.
 Fix one of: make a new plan | call with the function, shapes and mesh of the saved one"""
     )
+
+
+CHANGED_CHOICES = {
+    "one is missing": lambda choices: choices[:3] + choices[4:],
+    "all are in another order": lambda choices: choices[::-1],
+    "all are of one kind": lambda choices: (choices[0],) * len(choices),
+    "one has too few operands": lambda choices: tuple(
+        (label[0][:1], label[1]) if isinstance(label[0], tuple) else label for label in choices
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED_CHOICES)
+def test_a_saved_plan_whose_choices_are_not_those_of_the_program(what):
+    plan = plan_of("megatron")
+    changed = dataclasses.replace(plan, choices=CHANGED_CHOICES[what](plan.choices))
+    step = sbp.parallelize(mlp, mesh=MESH, plan=changed)
+    with pytest.raises(sbp.PlanError, match="the saved plan of mlp does not fit"):
+        step(X, W1, W2)
 
 
 def test_an_abstract_mesh_gives_the_same_plan():
