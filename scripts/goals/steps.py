@@ -16,10 +16,10 @@ from scripts.goals.goal import Goal, not_measured
 from scripts.goals.strategies import FREE, STYLED, Row, mesh_of, our_rows, peer_rows, table, timed
 
 MESHES = ((8,), (2, 4), (4, 2), (1, 8))
-MOST_MB = {(8,): 24.2, (2, 4): 19.9, (4, 2): 19.9, (1, 8): 24.2}
+MOST_MB: dict[tuple[int, ...], float] = {(8,): 24.2, (2, 4): 19.9, (4, 2): 19.9, (1, 8): 24.2}
 MOST_FLOPS = 1.02
 MOST_ERROR = 0.01
-MOST_OF_NAIVE = {(1, 8): 0.61, (2, 4): 0.84}
+MOST_OF_NAIVE: dict[tuple[int, ...], float] = {(1, 8): 0.61, (2, 4): 0.84}
 SAME_BYTES = 1.01  # "at equal bytes", with room for the reduction of a loss
 
 
@@ -38,10 +38,9 @@ def measure(
     shared = peer_rows((8,), peers.DATA_ONLY, config, target)
     goals = []
     for sizes in meshes:
-        makers = peers.makers(mesh_of(sizes))
-        rows = peer_rows(
-            sizes, {name: makers[name] for name in makers.keys() - peers.DATA_ONLY}, config, target
-        )
+        makers = peers.makers(mesh_of(sizes)).items()
+        others = {name: make for name, make in makers if name not in peers.DATA_ONLY}
+        rows = peer_rows(sizes, others, config, target)
         rows += [*shared, *our_rows(sizes, FREE + STYLED * (sizes == (8,)), config, target)]
         rows = timed(rows, rounds, config)
         print(table(sizes, rows), end="\n\n", flush=True)

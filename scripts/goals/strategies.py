@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 import flowjax
 import sbp
 from models import gpt
+from sbp.cost_model import BYTE_PRICE
 from sbp.plan.explain import flop_share
 from scripts import peers
 from scripts.goals.figures import Figures, figures_of, seconds_by_round
@@ -24,7 +25,7 @@ BATCH = 16
 AXES = ("dp", "tp")
 COLUMNS = "{:<20}{:>8}{:>5}{:>5}{:>9}{:>8}{:>7}"
 HEADINGS = ("strategy", "MB", "ops", "runs", "MB held", "ms", "ratio")
-PLANNED = "{:>8}{:>10}{:>10}{:>8}{:>9}{:>7}{:>6}{:>9}"
+PLANNED = "{:>8}{:>11}{:>11}{:>7}{:>9}{:>7}{:>6}{:>9}"
 PLANNED_HEADINGS = ("plan s", "cost", "bound", "gap", "MB plan", "flops", "unpl.", "MB pred.")
 ON_H100 = "{:>9}{:>5}{:>5}{:>9}{:>6}"
 ON_H100_HEADINGS = ("H100: MB", "ops", "runs", "MB held", "unpl.")
@@ -198,12 +199,13 @@ def _planned_cells(row: Row, unplanned: int) -> str:
     plan = row.plan
     if plan is None:
         return PLANNED.format(*[""] * len(PLANNED_HEADINGS))
-    unit, factor = ("ms", 1e3) if plan.objective == "time" else ("MB", 1e-6)
+    if plan.objective == "time":
+        cost, bound = (f"{x * 1e3:.3f} ms" for x in (plan.cost_seconds, plan.lower_bound_seconds))
+    else:
+        cost, bound = (f"{x / BYTE_PRICE / 1e6:.3f} MB" for x in (plan.cost, plan.lower_bound))
     return PLANNED.format(
-        f"{row.plan_seconds:.2f}", f"{plan.cost * factor:.3f} {unit}",
-        f"{plan.lower_bound * factor:.3f} {unit}", f"{plan.gap:.2%}",
-        f"{plan.wire_nbytes / 1e6:.3f}", f"{flop_share(plan):.3f}", unplanned,
-        f"{plan.memory_nbytes / 1e6:.1f}",
+        f"{row.plan_seconds:.2f}", cost, bound, f"{plan.gap:.2%}", f"{plan.wire_nbytes / 1e6:.3f}",
+        f"{flop_share(plan):.3f}", unplanned, f"{plan.memory_nbytes / 1e6:.1f}",
     )  # fmt: skip
 
 

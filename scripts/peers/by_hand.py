@@ -11,14 +11,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax.sharding import Mesh, PartitionSpec
 
 from models import gpt
 from models.training import State, adamw_step
 from scripts.peers import megatron as model
 from scripts.peers.gspmd import megatron_specs
-from scripts.peers.program import OPTIMIZER, Peer, Specs, make_peer, state_specs, style_specs
+from scripts.peers.program import Peer, Specs, make_peer, state_specs, style_specs, updated
 
 
 def data_parallel(mesh: Mesh, config: gpt.GPTConfig) -> Peer:
@@ -28,7 +27,7 @@ def data_parallel(mesh: Mesh, config: gpt.GPTConfig) -> Peer:
     def step(state: State, batch: jax.Array) -> tuple[State, jax.Array]:
         loss, gradients = jax.value_and_grad(gpt.loss)(state.params, batch, config)
         loss, gradients = jax.lax.pmean((loss, gradients), mesh.axis_names)
-        return _update(state, gradients), loss
+        return updated(state, gradients), loss
 
     return _mapped(step, mesh, state_specs(config, whole), PartitionSpec(mesh.axis_names))
 
@@ -67,7 +66,7 @@ def zero1(mesh: Mesh, config: gpt.GPTConfig) -> Peer:
     def step(state: State, batch: jax.Array) -> tuple[State, jax.Array]:
         loss, gradients = jax.value_and_grad(gpt.loss)(state.params, batch, config)
         parts = State(jax.tree.map(own_part, state.params, split), state.moments)
-        parts = _update(parts, jax.tree.map(scattered, gradients, split))
+        parts = updated(parts, jax.tree.map(scattered, gradients, split))
         state = State(_gathered(parts.params, split), parts.moments)
         return state, jax.lax.pmean(loss, mesh.axis_names)
 
@@ -119,12 +118,6 @@ def _mapped(
         check_vma=check_vma,
     )  # fmt: skip
     return make_peer(mapped, mesh, state, batch)
-
-
-def _update(state: State, gradients: Any) -> State:
-    updates, moments = OPTIMIZER.update(gradients, state.moments, state.params)
-    params: Any = optax.apply_updates(state.params, updates)
-    return State(params, moments)
 
 
 def _gathered(shards: Any, specs: Specs) -> Any:

@@ -11,9 +11,17 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from models import gpt
-from models.training import adamw_step
+from models.training import State, adamw_step
 from scripts.peers import megatron as model
-from scripts.peers.program import Peer, Specs, make_peer, on_mesh, state_specs, style_specs
+from scripts.peers.program import (
+    Peer,
+    Specs,
+    make_peer,
+    on_mesh,
+    state_specs,
+    style_specs,
+    updated,
+)
 
 
 def naive(mesh: Mesh, config: gpt.GPTConfig) -> Peer:
@@ -85,10 +93,14 @@ def _by_roles(mesh: Mesh, config: gpt.GPTConfig, loss: partial[jax.Array]) -> Pe
 
 def _data_parallel(mesh: Mesh, config: gpt.GPTConfig, params: Specs, moments: Specs) -> Peer:
     whole = on_mesh(mesh, style_specs(config, "dp", mesh))
+    parts = on_mesh(mesh, moments)
 
-    def loss(params: gpt.Params, batch: jax.Array) -> jax.Array:
-        return gpt.loss(jax.lax.with_sharding_constraint(params, whole), batch, config)
+    def step(state: State, batch: jax.Array) -> tuple[State, jax.Array]:
+        # Constrained outside of the loss: inside, the gradients would have to be whole as well.
+        full = jax.lax.with_sharding_constraint(state.params, whole)
+        value, gradients = jax.value_and_grad(gpt.loss)(full, batch, config)
+        gradients = jax.lax.with_sharding_constraint(gradients, parts)
+        return updated(state, gradients), value
 
-    step, _ = adamw_step(loss, partial(gpt.init, config=config))
     state = state_specs(config, params, moments)
     return make_peer(step, mesh, state, PartitionSpec(mesh.axis_names))

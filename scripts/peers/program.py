@@ -104,3 +104,10 @@ def make_peer(step: Callable[..., Any], mesh: Mesh, state: State, batch: Partiti
     out = shardings[0], NamedSharding(mesh, PartitionSpec())
     jitted = jax.jit(step, in_shardings=shardings, out_shardings=out, donate_argnums=0)
     return Peer(mesh, jitted, shardings)
+
+
+def updated(state: State, gradients: Any) -> State:
+    """The state after one AdamW update; of parts of arrays as of whole ones."""
+    updates, moments = OPTIMIZER.update(gradients, state.moments, state.params)
+    params: Any = optax.apply_updates(state.params, updates)
+    return State(params, moments)
