@@ -41,6 +41,7 @@ from models import gpt
 from scripts.bench_compile import seconds
 from scripts.goals import Goal, matmuls, overheads, steps, summary
 from scripts.goals.figures import memory_nbytes
+from scripts.h100 import h100_mesh
 
 GPT3 = gpt.GPTConfig(
     vocab=50304, sequence=2048, num_layers=96, num_heads=96, d_model=12288, positions="learned"
@@ -110,8 +111,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _goals(options: argparse.Namespace) -> Iterator[Goal]:
     """Runs the parts that are asked for."""
     jax.config.update("jax_enable_compilation_cache", False)
+    target = options.h100
+    if target is not None:
+        try:
+            h100_mesh({"dp": 8}, target)
+        except (OSError, RuntimeError) as error:
+            print(f"H100's compiler is not run: {str(error).splitlines()[0]}\n")
+            target = None
     measures = {
-        "steps": lambda: steps.measure(options.rounds, options.h100),
+        "steps": lambda: steps.measure(options.rounds, target),
         "matmuls": matmuls.measure,
         "planning": overheads.measure_planning,
         "dispatch": overheads.measure_dispatch,

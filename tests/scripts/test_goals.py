@@ -102,6 +102,16 @@ def test_parts_are_run_by_name(capsys, monkeypatch):
     assert verdicts.count("not measured") == 9
 
 
+def test_without_the_compiler_for_h100_a_line_says_so(capsys, monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        bench_plan.steps, "measure", lambda rounds, target: given.append(target) or []
+    )
+    assert bench_plan.main(["--goals", "steps", "--h100", "no such file"]) == 0
+    assert given == [None]
+    assert "H100's compiler is not run: [Errno 2]" in capsys.readouterr().out
+
+
 def test_programs_run_in_turn_on_what_they_returned():
     called = []
 
