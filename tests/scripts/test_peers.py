@@ -1,6 +1,7 @@
 """Known strategies compute what one device does, and send what the literature says they send."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
@@ -62,7 +63,8 @@ def test_sharded_by_hand_the_benchmark_sends_twice_its_parameters():
 def test_weights_and_moments_lie_where_a_strategy_says():
     mesh = flowjax.make_mesh("dp=8")
     state, batch = peers.DATA_ONLY["shard_map ZeRO-1"](mesh, SMALL).shardings
-    wup = state.params["blocks"]["wup"], state.moments[0].mu["blocks"]["wup"]
+    moments: Any = state.moments
+    wup = state.params["blocks"]["wup"], moments[0].mu["blocks"]["wup"]
     words = [sbp.from_partition_spec(sharding.spec, mesh, 3) for sharding in wup]
     assert [str(word) for word in words] == ["(dp: B)", "(dp: S(1))"]
     assert str(sbp.from_partition_spec(batch.spec, mesh, 2)) == "(dp: S(0))"
