@@ -132,6 +132,7 @@ def test_programs_run_in_turn_on_what_they_returned():
 def test_the_partitioner_has_the_ends_of_the_plan():
     cases = {case["id"]: case for case in matmuls.CASES}
     few_tokens = matmuls.best_of(cases["F3"])
-    ratio = matmuls.partitioned_nbytes(few_tokens) / matmuls.least_nbytes(cases["F3"])
-    assert ratio > 50
+    nbytes = matmuls.partitioned_nbytes(few_tokens)
+    assert nbytes is not None
+    assert nbytes > 50 * matmuls.least_nbytes(cases["F3"])
     assert matmuls.partitioned_nbytes(matmuls.best_of(cases["F7"])) is None
