@@ -5,18 +5,31 @@ Usage:
     python scripts/bench_plan.py --layers 4 8 --unrolled --meshes 8 2,4 --objectives time
     python scripts/bench_plan.py --audit                 also compiles each plan, and counts bytes
     python scripts/bench_plan.py --175b                  96 layers, 512 devices, none of them here
+    python scripts/bench_plan.py --goals                 the goals, beside other strategies
+    python scripts/bench_plan.py --goals matmuls compile some of them
+    JAX_PLATFORMS=cpu python scripts/bench_plan.py --goals --h100 TARGET    H100's compiler too
 
 One row per plan of an AdamW train step: equations, seconds to trace and to plan, the predicted time
 of a step on H100, the proven gap, the megabytes a device sends. `--audit` adds what the program
 compiled for simulated CPU devices sends, its collectives, those not planned, and its memory beside
 the predicted one, in MiB.
+
+`--goals` runs the parts that are named, or all: the train step under the known strategies and
+under our plans on meshes of 8 simulated devices, distributed matmuls, and the time to plan, to call
+and to compile. Then it prints each goal with what was found. MB are 10^6 bytes a device; `ops` are
+the collectives in the program, `runs` those of a call; `ms` is the least time of a step in rounds
+that every strategy takes part in, `ratio` that over the fastest peer's. `--h100` compiles for 8
+H100s besides, which need not be here (see `scripts/h100.py`). Devices are simulated: times say
+nothing of the speed of a step on others.
 """
 
 import argparse
 import contextlib
 import dataclasses
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -26,6 +39,9 @@ import flowjax
 import sbp
 from models import gpt
 from scripts.bench_compile import seconds
+from scripts.goals import Goal, matmuls, overheads, steps, summary
+from scripts.goals.figures import memory_nbytes
+from scripts.h100 import h100_mesh
 
 GPT3 = gpt.GPTConfig(
     vocab=50304, sequence=2048, num_layers=96, num_heads=96, d_model=12288, positions="learned"
@@ -34,6 +50,9 @@ GPT3 = gpt.GPTConfig(
 AXES = ("dp", "tp", "pp")
 COLUMNS = "{:<20}{:>7}  {:<7}{:<7}{:>7}{:>7}{:>15}{:>8}{:>12}"
 AUDITED = "{:>10}{:>6}{:>6}{:>9}{:>9}"
+
+
+PARTS = ("steps", "matmuls", "planning", "dispatch", "compile")
 
 
 class Case(NamedTuple):
@@ -56,6 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     with contextlib.suppress(RuntimeError):  # JAX has its devices already
         jax.config.update("jax_num_cpu_devices", 8)
+    if options.goals is not None:
+        print(summary(_goals(options)))
+        return 0
     headings = COLUMNS.format(
         "program", "eqns", "mesh", "goal", "trace", "plan", "step", "gap", "MB"
     )
@@ -80,7 +102,33 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--unrolled", action="store_true", help="a Python loop over the layers")
     parser.add_argument("--audit", action="store_true", help="compile for simulated devices too")
     parser.add_argument("--175b", dest="gpt3", action="store_true", help="the 96 layers of GPT-3")
+    parser.add_argument("--goals", nargs="*", choices=PARTS, help="all goals, or these parts")
+    parser.add_argument("--rounds", type=int, default=15, help="of steps; default: %(default)s")
+    parser.add_argument("--h100", type=Path, metavar="TARGET", help="XLA's description of H100")
     return parser.parse_args(arguments)
+
+
+def _goals(options: argparse.Namespace) -> Iterator[Goal]:
+    """Runs the parts that are asked for."""
+    jax.config.update("jax_enable_compilation_cache", False)
+    target = options.h100
+    if target is not None:
+        try:
+            h100_mesh({"dp": 8}, target)
+        except (OSError, RuntimeError) as error:
+            print(f"H100's compiler is not run: {str(error).splitlines()[0]}\n")
+            target = None
+    measures = {
+        "steps": lambda: steps.measure(options.rounds, target),
+        "matmuls": matmuls.measure,
+        "planning": overheads.measure_planning,
+        "dispatch": overheads.measure_dispatch,
+        "compile": overheads.measure_compile,
+    }
+    for part in options.goals or PARTS:
+        began = time.perf_counter()
+        yield from measures[part]()
+        print(f"({part}: {time.perf_counter() - began:.0f} s)\n", flush=True)
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -128,17 +176,12 @@ def _run(case: Case, *, audit: bool) -> tuple[str, int]:
         return row, 0
     compiled = step.lower(*structs).compile()
     report = sbp.audit(compiled, plan)
-    memory = compiled.memory_analysis()
-    held = (
-        memory.argument_size_in_bytes + memory.output_size_in_bytes
-        + memory.temp_size_in_bytes - memory.alias_size_in_bytes
-    )  # fmt: skip
     row += AUDITED.format(
         f"{report.total_nbytes / 1e6:.3f}",
         len(report.collectives),
         len(report.unplanned),
         f"{plan.memory_nbytes / 2**20:.1f}",
-        f"{held / 2**20:.1f}",
+        f"{memory_nbytes(compiled) / 2**20:.1f}",
     )
     return row, len(report.unplanned)
 

@@ -1,7 +1,6 @@
 """Writes `h100_step.hlo.txt`: a small step with its gradient as XLA compiles it for 8 H100s.
 
-Usage, from the root of the checkout, without any GPU (it needs jax's CUDA plugin and its PJRT
-library of the same version, but none of the CUDA libraries):
+Usage, from the root of the checkout, without any GPU (see `scripts/h100.py`):
     JAX_PLATFORMS=cpu PYTHONPATH=. python tests/data/h100_step.py TARGET
 
 TARGET is XLA's description of the device, `xla/backends/gpu/target_config/specs/h100_sxm.txtpb` in
@@ -14,10 +13,9 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-from jax.experimental import topologies  # noqa: TID251
-from jax.sharding import AxisType, Mesh
 
 import sbp
+from scripts.h100 import h100_mesh
 
 ROOT = Path(__file__).parents[2]
 OUTPUT = Path(__file__).with_name("h100_step.hlo.txt")
@@ -39,10 +37,7 @@ def gradient_step(params, x):
 
 
 def main():
-    target = Path(sys.argv[1]).read_text(encoding="utf-8")
-    topology = topologies.get_topology_desc(platform="cuda", target_config=target, topology="1x1x8")
-    devices = topologies.make_mesh(topology, (2, 4), ("dp", "tp")).devices
-    mesh = Mesh(devices, ("dp", "tp"), axis_types=(AxisType.Auto,) * 2)
+    mesh = h100_mesh({"dp": 2, "tp": 4}, sys.argv[1])
     split = {"*.layers": "dp: S(1), tp: S(1)", "*": "dp: S(0), tp: S(0)"}
     step = sbp.parallelize(
         gradient_step, mesh=mesh, hardware="h100", in_sbp=split, donate_argnums=0

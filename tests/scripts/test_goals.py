@@ -1,0 +1,138 @@
+"""Goals are computed from what was measured: each figure that is worse than wanted is not met."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from scripts import bench_plan
+from scripts.goals import matmuls, summary
+from scripts.goals.figures import Figures, seconds_by_round
+from scripts.goals.goal import Goal, at_most
+from scripts.goals.steps import goals_of
+from scripts.goals.strategies import Row, table
+
+PEER = Row("GSPMD naive", Figures(30e6, 4, 4, 0, 100), None, None, seconds=(2.0, 4.0))
+
+
+def ours(name="sbp bytes", *, sent=19e6, planned=None, unplanned=0, held=90, flops=1, seconds=1.0):
+    plan = SimpleNamespace(
+        wire_nbytes=sent if planned is None else planned, mesh_sizes={"dp": 8}, objective="time",
+        flops_per_device=flops, total_flops=8, cost_seconds=2e-3, lower_bound_seconds=1e-3,
+        gap=0.5, memory_nbytes=3e6,
+    )  # fmt: skip
+    figures = Figures(sent, 5, 7, unplanned, held)
+    return Row(name, figures, None, None, None, plan, 0.5, (seconds, 3 * seconds))
+
+
+def met(*changed, sizes=(2, 4), peer=PEER):
+    rows = [peer, ours(), ours("sbp time"), *changed]
+    names = {row.name: row for row in rows}
+    found: dict[str, bool] = {}
+    for goal in goals_of(sizes, list(names.values()), 4):
+        found[goal.name] = found.get(goal.name, True) and goal.met
+    return found
+
+
+def test_all_is_met_by_what_is_as_good_as_wanted():
+    assert met() == {"G1": True, "G3": True, "G6": True, "G10": True}
+
+
+@pytest.mark.parametrize(
+    ("goal", "change"),
+    [
+        ("G1", {"sent": 20e6}),
+        ("G1", {"flops": 1.03}),
+        ("G3", {"planned": 18e6}),
+        ("G3", {"unplanned": 1}),
+        ("G6", {"held": 101}),
+    ],
+)
+def test_a_worse_figure_fails_its_goal_only(goal, change):
+    assert [name for name, is_met in met(ours(**change)).items() if not is_met] == [goal]
+
+
+@pytest.mark.parametrize(("sizes", "seconds"), [((8,), 2.01), ((2, 4), 1.70), ((1, 8), 1.23)])
+def test_a_step_is_held_against_the_fastest_peer_and_the_naive_one(sizes, seconds):
+    slow = ours(seconds=seconds), ours("sbp time", seconds=seconds)
+    assert not met(*slow, sizes=sizes)["G10"]
+    quick = ours(seconds=seconds - 0.03), ours("sbp time", seconds=seconds - 0.03)
+    assert met(*quick, sizes=sizes)["G10"]
+
+
+def test_memory_is_held_against_peers_that_send_as_little():
+    same_bytes = PEER._replace(cpu=Figures(19e6, 4, 4, 0, 100))
+    lean_but_talkative = PEER._replace(name="FSDP", cpu=Figures(20e6, 1, 1, 0, 10))
+    assert met(lean_but_talkative, peer=same_bytes)["G6"]
+    lean = lean_but_talkative._replace(cpu=Figures(19e6, 1, 1, 0, 10))
+    assert not met(lean, peer=same_bytes)["G6"]
+    # Where no peer sends as little, the leanest counts.
+    assert not met(lean_but_talkative)["G6"]
+
+
+def test_collectives_are_counted_as_often_as_they_run():
+    assert met(ours("sbp FSDP words"))["G9"]  # seven
+    assert not met(ours("sbp DP words"))["G9"]
+
+
+def test_a_table_has_a_line_for_each_strategy_and_plan_figures_for_ours():
+    _, headings, peer, mine = table((2, 4), [PEER, ours()]).splitlines()
+    assert peer.split() == ["GSPMD", "naive", "30.000", "4", "4", "0.0", "2000", "1.00"]
+    cells = ["19.000", "5", "7", "0.0", "1000", "0.50", "0.50", "2.000", "ms", "1.000", "ms"]
+    assert mine.split()[2:] == [*cells, "50.00%", "19.000", "1.000", "0", "3.0"]
+    assert "H100" not in headings
+    assert "H100" in table((2, 4), [PEER._replace(h100=PEER.cpu), ours()])
+
+
+def test_what_was_not_run_is_not_measured():
+    lines = summary([at_most("G7", "a call", 1.5, 1.02), Goal("G2", "a", "b", "c", True)])
+    verdicts = {line.split()[0]: line.split("  ")[-1] for line in lines.splitlines()[1:]}
+    assert verdicts.pop("G7") == "NOT MET"
+    assert verdicts.pop("G2") == "met"
+    assert set(verdicts.values()) == {"not measured"}
+    assert list(verdicts) == ["G1", "G3", "G4", "G5", "G6", "G8", "G9", "G10"]
+
+
+def test_parts_are_run_by_name(capsys, monkeypatch):
+    monkeypatch.setattr(bench_plan.overheads, "measure_dispatch", lambda: [
+        at_most("G7", "a call", 1.0, 1.02)
+    ])  # fmt: skip
+    assert bench_plan.main(["--goals", "dispatch"]) == 0
+    verdicts = [line.split("  ")[-1] for line in capsys.readouterr().out.splitlines()]
+    assert verdicts.count("met") == 1
+    assert verdicts.count("not measured") == 9
+
+
+def test_without_the_compiler_for_h100_a_line_says_so(capsys, monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        bench_plan.steps, "measure", lambda rounds, target: given.append(target) or []
+    )
+    assert bench_plan.main(["--goals", "steps", "--h100", "no such file"]) == 0
+    assert given == [None]
+    assert "H100's compiler is not run: [Errno 2]" in capsys.readouterr().out
+
+
+def test_programs_run_in_turn_on_what_they_returned():
+    called = []
+
+    def program(name):
+        def step(state, batch):
+            called.append((name, state, batch))
+            return state + 1, 0.0
+
+        return step
+
+    times = seconds_by_round([program("a"), program("b")], [(0, "x"), (10, "y")], 2)
+    assert [len(row) for row in times] == [2, 2]
+    assert [name for name, *_ in called] == ["b", "a", "a", "b", "b", "a"]
+    assert [state for name, state, _ in called if name == "a"] == [0, 1, 2]
+    assert {batch for name, _, batch in called if name == "b"} == {"y"}
+
+
+def test_the_partitioner_has_the_ends_of_the_plan():
+    cases = {case["id"]: case for case in matmuls.CASES}
+    few_tokens = matmuls.best_of(cases["F3"])
+    nbytes = matmuls.partitioned_nbytes(few_tokens)
+    assert nbytes is not None
+    assert nbytes > 50 * matmuls.least_nbytes(cases["F3"])
+    assert matmuls.partitioned_nbytes(matmuls.best_of(cases["F7"])) is None
