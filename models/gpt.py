@@ -63,6 +63,11 @@ BENCHMARK = GPTConfig(
 )
 """The model of the byte goals: 3,448,064 parameters (norms have gains only, the MLP has biases)."""
 
+GPT3 = GPTConfig(
+    vocab=50304, sequence=2048, num_layers=96, num_heads=96, d_model=12288, positions="learned"
+)
+"""Brown et al., Language Models are Few-Shot Learners, 2020, table 2.1: 175 billion parameters."""
+
 
 def init(key: jax.Array, config: GPTConfig) -> Params:
     """Parameters of a new model, float32; per-layer arrays are stacked on a leading dim L.

@@ -43,10 +43,6 @@ from scripts.goals import Goal, matmuls, overheads, steps, summary
 from scripts.goals.figures import memory_nbytes
 from scripts.h100 import h100_mesh
 
-GPT3 = gpt.GPTConfig(
-    vocab=50304, sequence=2048, num_layers=96, num_heads=96, d_model=12288, positions="learned"
-)
-"""Brown et al., Language Models are Few-Shot Learners, 2020, table 2.1: 175 billion parameters."""
 AXES = ("dp", "tp", "pp")
 COLUMNS = "{:<20}{:>7}  {:<7}{:<7}{:>7}{:>7}{:>15}{:>8}{:>12}"
 AUDITED = "{:>10}{:>6}{:>6}{:>9}{:>9}"
@@ -137,7 +133,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _cases(options: argparse.Namespace) -> Iterator[Case]:
     if options.gpt3:
-        yield Case(GPT3, 512, (64, 8), "time")
+        yield Case(gpt.GPT3, 512, (64, 8), "time")
         return
     for layers in options.layers:
         config = dataclasses.replace(

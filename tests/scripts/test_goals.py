@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from models import gpt
 from scripts import bench_plan
-from scripts.goals import matmuls, summary
+from scripts.goals import matmuls, overheads, summary
 from scripts.goals.figures import Figures, seconds_by_round
 from scripts.goals.goal import Goal, at_most
 from scripts.goals.steps import goals_of
@@ -90,6 +91,27 @@ def test_what_was_not_run_is_not_measured():
     assert verdicts.pop("G2") == "met"
     assert set(verdicts.values()) == {"not measured"}
     assert list(verdicts) == ["G1", "G3", "G4", "G5", "G6", "G8", "G9", "G10"]
+
+
+def test_planning_is_timed_and_its_gap_is_a_goal(capsys):
+    def planned(layers, scan, seconds):
+        config = gpt.GPTConfig(
+            vocab=16, sequence=8, num_layers=layers, num_heads=2, d_model=8, scan_layers=scan
+        )
+        return overheads.Planned(config, (2, 2), seconds, batch=4)
+
+    goals = overheads.measure_planning(
+        [planned(1, False, 60.0), planned(2, False, 60.0)],
+        [planned(1, True, 60.0), planned(2, True, 0.0)],
+        [],
+    )
+    verdicts = {goal.case: goal.met for goal in goals}
+    assert verdicts["mesh 2,2, 1 layers unrolled"] is True
+    assert verdicts["mesh 2,2, 2 layers scan"] is False
+    assert verdicts["mesh 2,2, 2 layers scan, gap"] is True
+    assert "growth with equations, exponent" in verdicts
+    assert "growth of a loop with layers" in verdicts
+    assert "planning mesh 2,2, 2 layers unrolled: " in capsys.readouterr().out
 
 
 def test_parts_are_run_by_name(capsys, monkeypatch):
