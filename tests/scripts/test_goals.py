@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import jax
 import pytest
 
 from models import gpt
@@ -100,11 +101,12 @@ def test_planning_is_timed_and_its_gap_is_a_goal(capsys):
         )
         return overheads.Planned(config, (2, 2), seconds, batch=4)
 
-    goals = overheads.measure_planning(
-        [planned(1, False, 60.0), planned(2, False, 60.0)],
-        [planned(1, True, 60.0), planned(2, True, 0.0)],
-        [],
-    )
+    with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an int32 array
+        goals = overheads.measure_planning(
+            [planned(1, False, 60.0), planned(2, False, 60.0)],
+            [planned(1, True, 60.0), planned(2, True, 0.0)],
+            [],
+        )
     verdicts = {goal.case: goal.met for goal in goals}
     assert verdicts["mesh 2,2, 1 layers unrolled"] is True
     assert verdicts["mesh 2,2, 2 layers scan"] is False
