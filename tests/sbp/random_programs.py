@@ -14,7 +14,7 @@ import sbp
 from scripts.parity_cases import WITHOUT_LATENCY
 
 DIMS = (8, 16, 3)  # every mesh divides 8 and 16, none divides 3
-SCALES = (1, 128)  # latency decides, or bytes and operations do
+SCALES = (1, 256)  # latency decides, or bytes and operations do
 MOST_RANK = 3
 SIZES = ((8,), (4,), (2, 4), (4, 2), (2, 2), (2, 2, 2))
 AXES = ("a", "b", "c")
@@ -150,12 +150,13 @@ class Case:
 @st.composite
 def cases(draw, most_steps: int = 6, sizes: tuple[tuple[int, ...], ...] = SIZES) -> Case:
     """Chains and graphs of operations; late values are the likelier operands."""
-    shape = st.lists(st.sampled_from(DIMS), min_size=1, max_size=2).map(tuple)
+    dim = st.sampled_from(DIMS)
+    shape = st.one_of(st.tuples(dim, dim), st.tuples(dim))
     operand = st.one_of(st.just(0), st.integers(0, 5))
     step = st.tuples(st.integers(0, len(OPERATIONS) - 1), operand, operand)
     return Case(
         tuple(draw(st.lists(shape, min_size=1, max_size=3))),
-        tuple(draw(st.lists(step, min_size=1, max_size=most_steps))),
+        tuple(draw(st.lists(step, min_size=2, max_size=most_steps))),
         draw(st.booleans()),
         draw(st.sampled_from(sizes)),
         draw(st.sampled_from(["time", "bytes", "wire"])),

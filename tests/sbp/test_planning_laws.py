@@ -1,4 +1,4 @@
-"""Laws of every plan, on random programs: never dearer than others, bounds hold, pins are obeyed."""
+"""Laws of plans, on random programs: none is dearer than others, bounds hold, pins are obeyed."""
 
 import os
 import subprocess
@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sbp
-from sbp.search import optimal
 from tests.sbp.random_programs import Case, cases, pins
 
 TOLERANCE = 0.01
@@ -24,8 +23,7 @@ def greedy(case: Case, **asked) -> sbp.Plan | None:
     """The greedy plan; None where greed finds none."""
     try:
         return case.plan("greedy", **asked)
-    except sbp.PlanError as error:
-        assert "the greedy search found no plan" in str(error)
+    except sbp.PlanError:
         return None
 
 
@@ -72,3 +70,33 @@ def test_a_plan_pinned_to_what_it_chose_costs_the_same(case):
     again = case.plan(in_sbp=dict(plan.arguments))
     assert plan.lower_bound <= again.cost
     assert again.cost <= plan.cost * (1.0 if is_proven(again) else 1 + TOLERANCE)
+
+
+@given(cases())
+def test_the_same_program_has_the_same_plan(case):
+    assert case.plan() == case.plan()
+
+
+EXAMPLE = Case(
+    shapes=((8, 16), (16, 16), (16,)),
+    steps=((0, 2, 1), (9, 0, 2), (2, 0, 1), (10, 1, 0), (5, 0, 0), (0, 0, 5)),
+    is_update=True, sizes=(2, 4), objective="time", hardware="cpu", scale=1,
+)  # fmt: skip
+SCRIPT = """
+from tests.sbp.test_planning_laws import EXAMPLE
+plan = EXAMPLE.plan()
+print(plan.choices, plan.shared, plan.cost, plan.lower_bound, plan.explain())
+"""
+
+
+def test_another_process_finds_the_same_plan():
+    plan = EXAMPLE.plan()
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import jax; jax.config.update('jax_num_cpu_devices', 8){SCRIPT}"],
+        check=True, capture_output=True, text=True, cwd=root,
+        env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    said = (plan.choices, plan.shared, plan.cost, plan.lower_bound, plan.explain())
+    assert done.stdout == " ".join(map(str, said)) + "\n"
+    assert plan.boxings
