@@ -309,20 +309,22 @@ def test_short_of_memory_a_matmul_is_split_over_both_axes_in_both_matrices():
     assert plan.gap <= MOST_GAP
 
 
-def test_matrices_that_lie_in_blocks_are_gathered_along_rows_and_columns():
-    # A device needs a row of blocks of one matrix and a column of the other: 128 + 384 MiB arrive.
-    # On one axis at a time, gathering one of them whole, 7/8 of 1024 MiB do (SUMMA: van de Geijn
-    # & Watts 1997).
+@pytest.mark.parametrize(("rows", "columns"), [(4, 2), (4, 4)])
+def test_matrices_that_lie_in_blocks_are_gathered_along_rows_and_columns(rows, columns):
+    # A device needs a row of blocks of one matrix and a column of the other. On eight devices of
+    # a node, 128 + 384 MiB arrive; gathering one of them whole, 7/8 of 1024 MiB do. On sixteen of
+    # two nodes, 192 MiB in each, half of them over the slow link (SUMMA: van de Geijn & Watts
+    # 1997).
     blocks = "row: S(0), col: S(1)"
     plan = plan_of(
-        matmul, {"row": 4, "col": 2}, floats(SIDE, SIDE), floats(SIDE, SIDE),
+        matmul, {"row": rows, "col": columns}, floats(SIDE, SIDE), floats(SIDE, SIDE),
         in_sbp={"a": blocks, "b": blocks}, out_sbp=blocks,
     )  # fmt: skip
-    block_nbytes = nbytes(SIDE // 4, SIDE // 2)
+    block_nbytes = nbytes(SIDE // rows, SIDE // columns)
     gathers = [(row.array, row.axes, row.collective, row.nbytes) for row in plan.boxings]
     assert gathers == [
-        ("a", ("col",), "all-gather", block_nbytes),
-        ("b", ("row",), "all-gather", 3 * block_nbytes),
+        ("a", ("col",), "all-gather", (columns - 1) * block_nbytes),
+        ("b", ("row",), "all-gather", (rows - 1) * block_nbytes),
     ]
     assert plan.gap <= MOST_GAP
 
