@@ -104,7 +104,7 @@ class CostModel:
         else:
             passes = 2 if step.kind == "all-reduce" else 1
             latency = passes * sum(links[axis].latency * (self.sizes[axis] - 1) for axis in axes)
-        return latency, _transfer_seconds(step.nbytes, axes, self.sizes, links)
+        return latency, _transfer_seconds(step, axes, self.sizes, links)
 
     def _tree_seconds(self, step: Step) -> tuple[float, float]:
         """Latency and transfer of an all-reduce of b bytes by double binary trees: up, then down.
@@ -123,7 +123,7 @@ class CostModel:
             depth = size - 1 if places[axis] == "inside" else math.ceil(math.log2(size))
             latency += 2 * depth * links[axis].latency
         num_devices = math.prod(self.sizes[axis] for axis in axes)
-        transfer = _transfer_seconds(step.nbytes, axes, self.sizes, links)
+        transfer = _transfer_seconds(step, axes, self.sizes, links)
         return latency, transfer * num_devices / (num_devices - 1) / TREE_EFFICIENCY
 
     def _wide_axes(self, step: Step) -> list[int]:
@@ -222,16 +222,21 @@ def num_blocks(words: Words, sizes: Sequence[int]) -> int:
 
 
 def _transfer_seconds(
-    nbytes: int, axes: Sequence[int], sizes: Sequence[int], links: Sequence[Link]
+    step: Step, axes: Sequence[int], sizes: Sequence[int], links: Sequence[Link]
 ) -> float:
-    """Divides a ring's bytes over the links of its axes, slowest link first, when blocks are small.
+    """Divides a step's bytes over the links of its axes.
 
-    Walking axes of sizes n1, n2, ... sends n1 - 1 blocks on the first, then (n2 - 1) blocks of n1
-    blocks on the second, and so on: n - 1 blocks in all.
+    Gathering on axes of sizes n1, n2, ... sends n1 - 1 blocks on the first, then (n2 - 1) blocks of
+    n1 blocks on the second, and so on: n - 1 blocks in all. The slowest link comes first, when
+    blocks are small. An all-to-all cannot leave it its least: of the n blocks of a device all but
+    n / n1 go to devices that lie elsewhere on that axis. A permute sends all to one device.
     """
-    block = nbytes / (math.prod(sizes[axis] for axis in axes) - 1)
+    if step.kind == "collective-permute":
+        return step.nbytes / min(links[axis].bandwidth for axis in axes)
+    block = step.nbytes / (math.prod(sizes[axis] for axis in axes) - 1)
     seconds, held = 0.0, 1
-    for axis in sorted(axes, key=lambda axis: links[axis].bandwidth):
+    slowest_last = step.kind == "all-to-all"
+    for axis in sorted(axes, key=lambda axis: links[axis].bandwidth, reverse=slowest_last):
         seconds += block * held * (sizes[axis] - 1) / links[axis].bandwidth
         held *= sizes[axis]
     return seconds

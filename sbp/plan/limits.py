@@ -168,10 +168,10 @@ def priced(boxing: BoxingGraph, prices: Prices) -> BoxingGraph:
         charge(boxing.place[port.node], value.type, port.words)
     for value in prices.boxed:
         hub = boxing.hubs.get(value)
-        if hub is None:
-            for port in graph.readers.get(value, ()):
-                charge(boxing.place[port.node], value.type, port.words)
-        else:
+        # A reader may box a copy of its own beside the shared one.
+        for port in graph.readers.get(value, ()):
+            charge(boxing.place[port.node], value.type, port.words)
+        if hub is not None:
             if id(hub.pairs) not in boxed_words:
                 boxed_words[id(hub.pairs)] = [b if a != b else None for a, b in hub.pairs]
             charge(hub.node, value.type, boxed_words[id(hub.pairs)])

@@ -96,6 +96,27 @@ def test_over_several_axes_the_slowest_link_carries_the_smallest_blocks():
     assert costs.step_seconds(gather) == pytest.approx(seconds)
 
 
+def test_between_nodes_an_all_to_all_sends_all_but_what_stays_in_the_node():
+    costs = CostModel(H100_NODE, (2, 8))
+    table = BoxingTable(X, (2, 8), {P})
+    (exchange,) = table.path((Split(0), Split(0)), (Split(1), Split(1)))
+    assert exchange.kind == "all-to-all"
+    block = X.nbytes / 16 / 16
+    assert costs.step_seconds(exchange) == pytest.approx(
+        H100_NODE.outside.latency + 7 * H100_NODE.inside.latency
+        + 8 * block / H100_NODE.outside.bandwidth + 7 * block / H100_NODE.inside.bandwidth
+        + 2 * exchange.local_nbytes / H100_NODE.device.memory_bandwidth
+    )  # fmt: skip
+
+
+def test_between_nodes_a_permute_sends_everything_over_the_slow_link():
+    sizes, large = (4, 4), ArrayType((2**14, 2**14), F32)
+    (permute,) = BoxingTable(large, sizes, {P}).path((Split(0), B), (B, Split(0)))
+    assert permute.kind == "collective-permute"
+    seconds = CostModel(H100_NODE, sizes).step_seconds(permute)
+    assert seconds >= large.nbytes / 4 / H100_NODE.outside.bandwidth
+
+
 def test_between_nodes_a_small_all_reduce_climbs_a_tree_and_a_large_one_goes_round():
     size, link = 64, Link(1e9, 1e-5)
     spread = dataclasses.replace(H100_NODE, devices_per_node=1, outside=link)

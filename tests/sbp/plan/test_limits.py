@@ -99,6 +99,24 @@ def test_short_of_memory_state_is_split_and_very_short_weights_too():
     assert words(plan(least()), r"state.*(up|down)") <= {"S(0)", "S(1)"}
 
 
+def test_a_copy_that_only_one_of_two_readers_makes_is_priced():
+    # Weights read by a loop and by its gradient, which compute again what they need: at the least
+    # memory, neither loop gathers all layers of a weight.
+    def loss(weights, x):
+        def layer(x, weight):
+            up, down = weight
+            return x + jax.nn.relu(x @ up) @ down, None
+
+        return jnp.mean(jax.lax.scan(jax.checkpoint(layer), x, weights)[0] ** 2)
+
+    weights = floats(8, 1024, 4096), floats(8, 4096, 1024)
+    options = {"in_sbp": {"x": "dp: S(0)"}, "memory_limit": 280 * 2**20}
+    step = sbp.parallelize(jax.grad(loss), mesh=MESH, hardware="h100", **options)
+    rows = step.plan(weights, floats(16384, 1024)).boxings
+    gathers = [row for row in rows if row.collective == "all-gather"]
+    assert [row.count for row in gathers] == [8] * 4
+
+
 def test_the_error_names_the_largest_arrays_and_the_nearest_limit():
     with pytest.raises(sbp.PlanError) as caught:
         plan(2**10)
