@@ -4,7 +4,8 @@ Comes in: how to build and solve the program's problem, and the cheapest plan, w
 Goes out: the cheapest plan found that fits, or `PlanError` with the least memory found. The price
 is the multiplier of Lagrange's method (Everett 1963): raised until a plan fits, then lowered again
 as long as one does. Each plan that is tried adds what is in memory at its own peak to what is
-priced. The steps up do not depend on the limit, so the least memory found is a limit that works.
+priced. The prices tried where nothing fits do not depend on the limit, so the least memory found
+is a limit that works.
 """
 
 import dataclasses
@@ -101,6 +102,11 @@ def fit(first: Candidate, limit: int, name: str, solve: Callable[[Prices], Candi
 
     scales = [FIRST_PRICE * STEP_UP**k for k in range(MOST_UP)]
     enough = next(filter(fits, scales), None)
+    if enough is None:
+        # Memory need not fall with every rise of its price.
+        peaks = [found.memory.peak_nbytes for found in tried[1:]]
+        near = scales[peaks.index(min(peaks))]
+        enough = next(filter(fits, (near / STEP_UP**0.5, near * STEP_UP**0.5)), None)
     if enough is None:
         raise _too_little(name, limit, tried)
     low, high = enough / STEP_UP, enough

@@ -228,9 +228,9 @@ def test_a_little_short_of_memory_the_optimizer_state_is_split():
     # Whole on every device, weights and both moments take 768 MiB, the gradient 256. Split moments
     # (ZeRO-1) save 448 MiB. Reduce-scatter and all-gather send together what the all-reduce sends.
     everywhere = adam_plan(state="dp: B")
-    assert sent(everywhere) == {
-        ("all-reduce", "f32[16,2048,2048]{U:dp}"): 2 * 7 / 8 * nbytes(*STACK.shape)
-    }
+    kinds = {kind for kind, _ in sent(everywhere)}
+    assert kinds in ({"all-reduce"}, {"reduce-scatter", "all-gather"})
+    assert everywhere.wire_nbytes == 2 * 7 / 8 * nbytes(*STACK.shape)
     limit = everywhere.memory_nbytes - 384 * MIB
     for plan in adam_plan(limit), adam_plan(limit, weights="dp: B"):
         assert plan.memory_nbytes <= limit
