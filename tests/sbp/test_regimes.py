@@ -360,3 +360,9 @@ def test_a_mixture_of_experts_is_split_over_experts():
     )  # fmt: skip
     assert_same(step(*small), experts(*small))
     assert {kind for kind, _ in sent(step.plan(*small))} == {"all-to-all"}
+
+
+def test_a_limit_that_some_plan_meets_is_met_again():
+    found = adam_plan(600 * MIB).memory_nbytes
+    assert found < 600 * MIB
+    assert adam_plan(found).memory_nbytes <= found
