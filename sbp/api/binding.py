@@ -116,7 +116,7 @@ def check_arguments(names: Sequence[str], arguments: Sequence[Any], static: Sequ
 
             option = f"static_argnums={k}" if "." in name else f"static_argnames={name!r}"
             check_arrays(arg, called, f"{option}, if it is no array")
-        elif not _is_hashable(arg):
+        elif not is_hashable(arg):
             raise SbpError(
                 f"static argument {name} is a {type(arg).__name__}, which cannot be hashed",
                 why="A new value of a static argument plans and compiles anew, so values are "
@@ -219,7 +219,8 @@ def check_array(array: Any, what: str, how: str = "", structs: bool = False) -> 
         )
 
 
-def _is_hashable(value: Any) -> bool:
+def is_hashable(value: Any) -> bool:
+    """Whether a value can be a key, as static arguments are."""
     try:
         hash(value)
     except TypeError:

@@ -1,8 +1,8 @@
 """`parallelize`: a pure function becomes a step that plans itself once and runs on a mesh.
 
 Comes in: a function and options. Goes out: `Step`, called like the function, on global arrays. A
-call of a step is a call of one jitted object; tracing and planning happen when that object is
-traced, and only for shapes not seen before.
+call of a step is a call of one C++ object like that of `jax.jit`; tracing, planning and compiling
+happen when it meets types, shardings or settings of jax that it has not seen before.
 """
 
 import logging
@@ -24,6 +24,7 @@ from sbp.api.binding import (
     check_call,
     check_values,
     in_order,
+    is_hashable,
     marked,
     struct_of,
 )
@@ -273,7 +274,7 @@ class Step:
         args, keywords = in_order(self._fn, args, kwargs)
         key = (len(args), keywords)
         static = marked(self._fn, self._options.static, len(args), keywords)
-        if not all(_is_hashable(args[place]) for place in static):
+        if not all(is_hashable(args[place]) for place in static):
             return self._run(args, keywords)  # which says so
         if key not in self._by_name:
             # The program takes arguments in order; the first dispatcher would sort them by name.
@@ -343,14 +344,6 @@ class Step:
             else jax.device_put(leaf, sharding)
             for leaf, (_, words), sharding in ends
         ])  # fmt: skip
-
-
-def _is_hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
 
 
 def _is_misplaced(leaf: Any, sharding: NamedSharding) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sbp.factors import NdSignature
 from sbp.graph import BoxingGraph, Graph, all_of_a_kind, call_domain, one_of_each_kind
-from sbp.search import INTERRUPTED, Solution, solve_optimally
+from sbp.search import Solution, solve_optimally
 
 
 def plan_by_kinds(
@@ -45,9 +45,7 @@ def plan_by_kinds(
         return None
     labels = [chosen.labels[place] for place in boxing.place]
     ordered = join(all_of_a_kind(kinds, labels, is_legal))
-    found = solve_optimally(
-        ordered.problem, ordered.aspects, max_sweeps=60 if INTERRUPTED not in chosen.method else 0
-    )
+    found = solve_optimally(ordered.problem, ordered.aspects, max_sweeps=60)
     if found is None:
         return None
     method = f"equal axes in any order: {chosen.method}"

@@ -5,17 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import flowjax
 import sbp
-
-MESH = flowjax.make_mesh("dp=2,tp=4")
-X = np.ones((8, 16), np.float32)
-
-
-def refusal(call):
-    with pytest.raises(sbp.SbpError) as caught:
-        call()
-    return str(caught.value)
+from tests.sbp.api.test_bad_input import MESH, X, refusal
 
 
 def update(state, gradient):

@@ -9,21 +9,10 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh
 
-import flowjax
 import sbp
 from sbp.plan import axis_orders, planning
-from tests.one_device import assert_same, whole
-
-CUBE = flowjax.make_mesh("dp=2,tp=2,pp=2")
-X, W = whole(8, 8), whole(8, 8, seed=1)
-
-
-def layer(x, w):
-    return jnp.maximum(x @ w, 0) % 5
-
-
-def layers(x, w):
-    return jax.lax.scan(lambda c, row: (layer(c, w), jnp.sum(c * row[None])), x, x)
+from tests.one_device import assert_same
+from tests.sbp.plan.test_by_pairs import CUBE, W, X, layer, layers
 
 
 def blocks(x, w):
