@@ -273,8 +273,6 @@ class _Reader:
         if name in (PIN.name, "sharding_constraint", "reshard"):
             words = eqn.params["words"] if name == PIN.name else _constrained(eqn, source)
             last = self.equations[-1] if self.equations else None
-            if not words:
-                return inputs
             if last and last.name == "pin" and (last.outputs, last.params["words"]) == (
                 inputs, words
             ):  # fmt: skip
@@ -294,6 +292,8 @@ class _Reader:
         return outputs
 
     def _pin(self, inputs: Sequence[Atom], words: NdSbp, source: str) -> Sequence[Atom]:
+        if not words:
+            return inputs
         outputs = tuple(Value(atom.type) for atom in inputs)
         self.equations.append(Equation("pin", tuple(inputs), outputs, {"words": words}, source))
         return outputs

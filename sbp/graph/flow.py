@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from sbp.rules import find_rule
 from sbp.tracing import Atom, Block, Equation, Value
 
+BARRIERS = ("barrier", "optimization_barrier")
+
 
 @dataclass(slots=True)
 class Flow:
@@ -66,12 +68,18 @@ def _values(atoms: tuple[Atom, ...]) -> set[Value]:
 def _note_memory(block: Block, flow: Flow) -> None:
     flow.stored |= _values(block.outputs)
     for equation in block.equations:
-        if is_fusible(equation):
+        # A pin is nothing at all; no kernel goes through a barrier.
+        if equation.name == "pin":
+            flow.fused |= set(equation.outputs) if equation.inputs[0] in flow.fused else set()
+        elif equation.name not in BARRIERS and is_fusible(equation):
             flow.fused |= set(equation.outputs)
-        if not reads_fused(equation):
+        if equation.name in BARRIERS or not reads_fused(equation):
             flow.stored |= _values(equation.inputs)
         for body in equation.bodies:
             _note_memory(body, flow)
+    for equation in reversed(block.equations):
+        if equation.name == "pin" and equation.outputs[0] in flow.stored:
+            flow.stored |= _values(equation.inputs)
 
 
 def _from_arguments(block: Block, near: set[Value]) -> set[Value]:

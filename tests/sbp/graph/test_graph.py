@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.sharding import AbstractMesh
 
 import sbp
 from sbp.algebra import B, Split
@@ -263,3 +264,21 @@ def test_axes_of_one_device_have_one_word():
     plan = sbp.parallelize(lambda x, w: x @ w, mesh=mesh).plan(X, W)
     assert {words["tp"] for _, words in (*plan.arguments, *plan.results)} == {B}
     check(lambda x, w: x @ w, X, W, mesh=mesh, in_sbp={"x": "tp: S(0)"})
+
+
+def compute_seconds(fn):
+    step = sbp.parallelize(fn, mesh=AbstractMesh((1,), ("dp",)), hardware="cpu")
+    return step.plan(X, W).compute_seconds
+
+
+@pytest.mark.parametrize("behind", [lambda y: jnp.sin(y) * 2, lambda y: y @ y, jnp.sort])
+@pytest.mark.parametrize("before", [lambda x, w: x @ w, lambda x, w: x + w])
+def test_what_is_pinned_costs_what_it_costs_without(before, behind):
+    pinned = compute_seconds(lambda x, w: behind(sbp.pin(before(x, w), dp=sbp.B)))
+    assert pinned == compute_seconds(lambda x, w: behind(before(x, w))) > 0
+
+
+def test_a_barrier_is_written_and_read():
+    through = compute_seconds(lambda x, w: lax.optimization_barrier(x + w) * 2)
+    write_and_read = 2 * X.nbytes / CPU.device.memory_bandwidth
+    assert through == pytest.approx(compute_seconds(lambda x, w: (x + w) * 2) + write_and_read)
