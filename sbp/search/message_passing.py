@@ -13,8 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sbp.problem import Costs, Memo, Problem, transpose
+
+ROUNDING = 1e-9
+"""Relative error of sums of costs that is allowed for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,33 @@ class Passed:
     num_sweeps: int
 
 
+def _shares(
+    later: Sequence[Sequence[int]], earlier: Sequence[Sequence[int]]
+) -> dict[tuple[int, int], float]:
+    """Which part of a node's costs goes with its message to each neighbour.
+
+    Costs move along chains of nodes in their order, and each node deals its costs out to the chains
+    through it. A sum of many terms is a chain of additions: so that all terms get equal parts of
+    what is paid at its end, a link counts as many chains as there are terms behind it; likewise
+    where one value is taken apart step by step.
+    """
+    chains = {(s, t): 1.0 for s, ahead in enumerate(later) for t in ahead}
+    for s, ahead in enumerate(later):
+        if len(ahead) == 1:
+            chains[s, ahead[0]] = max(1.0, sum(chains[t, s] for t in earlier[s]))
+    apart = dict.fromkeys(chains, 1.0)
+    for s in reversed(range(len(later))):
+        if len(earlier[s]) == 1:
+            apart[earlier[s][0], s] = max(1.0, sum(apart[s, t] for t in later[s]))
+    chains = {link: max(count, apart[link]) for link, count in chains.items()}
+    shares: dict[tuple[int, int], float] = {}
+    for s, (ahead, behind) in enumerate(zip(later, earlier, strict=True)):
+        out, into = (sum(chains[s, t] for t in ahead), sum(chains[t, s] for t in behind))
+        shares |= {(s, t): chains[s, t] / max(out, into) for t in ahead}
+        shares |= {(s, t): chains[t, s] / max(out, into) for t in behind}
+    return shares
+
+
 class MessagePassing:
     """Messages between neighbours, kept so that sweeps can go on after a better labelling."""
 
@@ -50,12 +81,14 @@ class MessagePassing:
             self.matrices[v][u] = memo(transpose, matrix)
         self.later = [[t for t in around[s] if t > s] for s in range(count)]
         self.earlier = [[t for t in around[s] if t < s] for s in range(count)]
-        self.share = [1.0 / max(len(self.later[s]), len(self.earlier[s]), 1) for s in range(count)]
+        self.share = _shares(self.later, self.earlier)
         self.messages: dict[tuple[int, int], Costs] = {
             (s, t): np.zeros(len(problem.costs[t])) for s in range(count) for t in around[s]
         }
         self.bound = -math.inf
         self.decoded: tuple[int, ...] = ()
+        self._margins = [np.zeros(len(cost)) for cost in problem.costs]
+        self._bound_of_margins = -math.inf
 
     def _gathered(self, node: int) -> Costs:
         total = self.problem.costs[node]
@@ -86,20 +119,35 @@ class MessagePassing:
             for other in self.later[node]:
                 score = score + self.messages[other, node]
             labels.append(int(score.argmin()))
-            shared = self._gathered(node) * self.share[node]
+            total = self._gathered(node)
             for other in self.later[node]:
-                self._send(node, other, shared)
+                self._send(node, other, total * self.share[node, other])
         bound = 0.0
+        self._bound_of_margins = self.bound
         for node in reversed(range(len(labels))):
             total = self._gathered(node)
             least = float(total.min())
             bound += least
-            shared = (total - least) * self.share[node]
+            # Costs of either side have moved here as far as they can: what a label costs above the
+            # least, the whole costs more with that label.
+            margins = self._margins[node] = total - least
             for other in self.earlier[node]:
-                bound += self._send(node, other, shared)
+                bound += self._send(node, other, margins * self.share[node, other])
         self.bound = max(self.bound, bound)
         self.decoded = tuple(labels)
         return self.decoded
+
+    def hopeful(self, energy: float) -> list[NDArray[np.intp]]:
+        """For each node the labels that a choice may have that costs no more than `energy`."""
+        slack = energy - self._bound_of_margins + ROUNDING * abs(energy)
+        return [np.flatnonzero(margins <= slack) for margins in self._margins]
+
+    def restricted(self, kept: Sequence[NDArray[np.intp]]) -> "MessagePassing":
+        """The same state with only some labels of each node; the bound is that of the whole."""
+        passing = MessagePassing(self.problem.restricted(kept))
+        passing.messages = {(s, t): message[kept[t]] for (s, t), message in self.messages.items()}
+        passing.bound = self.bound
+        return passing
 
     def run(self, incumbent: Sequence[int], *, num_sweeps: int, target_gap: float) -> Passed:
         """Sweeps until the gap is closed or the sweeps are used up.

@@ -34,10 +34,12 @@ FOLDED = 0.7
 """Share of nodes that may be left for a first search among foldings to pay."""
 FOLDED_SWEEPS = 60
 """Most sweeps of that search: it makes a plan to begin with, no proof."""
-PATIENCE = 8
+PATIENCE = 4
 """Rounds that must close a twentieth of the gap together, for the search to go on."""
 POLISH_EVERY = 20
 """Sweeps between two attempts to polish."""
+NARROWER = 0.85
+"""Share of labels that may be left for a smaller problem to pay."""
 NEAR = 0.5
 """Relative gap up to which polishing pays: far from the bound, sweeps find better labels."""
 
@@ -143,43 +145,102 @@ def _pass_and_polish(
 ) -> tuple[Sequence[int], float, float, str] | None:
     """Labels, energy, bound, and the sweeps in words; progress is told with `constant` added."""
     best = min(starts, key=problem.energy)
-    energy = problem.energy(best)
     least = sum(float(table.min()) for table in (*problem.costs, *problem.edges.values()))
-    finite = _replace_infinite(problem, _forbidding(problem, energy) - least + 1.0)
-    passing = MessagePassing(finite)
-    sweeps, polished = 0, math.inf
+    ceiling = _forbidding(problem, problem.energy(best)) - least + 1.0
+    state = _State(_replace_infinite(problem, ceiling), aspects, best)
+    sweeps, ending = 0, ""
     past = [(math.inf, -math.inf)] * PATIENCE
-    ending = ""
     try:
         while sweeps < max_sweeps:
-            found = passing.run(best, num_sweeps=ROUND, target_gap=target_gap)
-            sweeps += found.num_sweeps
-            best, energy = found.labels, found.energy
-            gap = (energy - passing.bound) / abs(energy) if energy else 0.0
-            rising = passing.bound - past[-1][1] > (energy - passing.bound) / 4
+            sweeps += state.pass_messages(target_gap)
+            gap, left = state.gap, state.energy - state.bound
+            rising = state.bound - past[-1][1] > left / 4
             if target_gap < gap <= NEAR and sweeps % POLISH_EVERY == 0 and not rising:
-                # The latest labels are a new start where the best have been polished already.
-                start = best if energy < polished else passing.decoded
-                tried = polish(finite, start, aspects, max_rounds=2)
-                if finite.energy(tried) < energy:
-                    best, energy = tried, finite.energy(tried)
-                polished = energy
-            past.append((energy, passing.bound))
-            _tell(sweeps, energy + constant, passing.bound + constant)
-            closed = past[-PATIENCE - 1][0] - energy + passing.bound - past[-PATIENCE - 1][1]
-            left = energy - passing.bound
-            if left <= target_gap * abs(energy) or closed <= left / 20:
+                state.polish()
+                left = state.energy - state.bound
+            past.append((state.energy, state.bound))
+            _tell(sweeps, state.energy + constant, state.bound + constant)
+            closed = past[-PATIENCE - 1][0] - state.energy + state.bound - past[-PATIENCE - 1][1]
+            if left <= target_gap * abs(state.energy) or closed <= left / 20 or state.narrow():
                 break
     except KeyboardInterrupt:
-        if math.isinf(problem.energy(best)):
+        if math.isinf(problem.energy(state.best)):
             raise
         ending = f" ({INTERRUPTED})"
         _LOG.warning("the search is interrupted: going on with the best plan so far")
-    energy = problem.energy(best)
+    energy = problem.energy(state.best)
     if math.isinf(energy):
         return None
-    bound = max(passing.bound, least)  # interrupted before the first sweep, there is no other
-    return best, energy, min(bound, energy), f"{sweeps} sweeps{ending}"
+    bound = max(state.bound, least)  # interrupted before the first sweep, there is no other
+    return state.best, energy, min(bound, energy), f"{sweeps} sweeps{ending}"
+
+
+class _State:
+    """Message passing over the labels that may still be part of a better choice.
+
+    Attributes:
+        best: The best labelling known, in labels of the problem at the start.
+        energy: Its cost.
+    """
+
+    def __init__(self, problem: Problem, aspects: Aspects, best: Sequence[int]) -> None:
+        self.best = tuple(best)
+        self.energy = problem.energy(best)
+        self._passing = MessagePassing(problem)
+        self._aspects = aspects
+        self._kept = [np.arange(len(cost)) for cost in problem.costs]
+        self._polished = math.inf
+
+    @property
+    def bound(self) -> float:
+        """No choice costs less."""
+        return self._passing.bound
+
+    @property
+    def gap(self) -> float:
+        """How far the cost may be above the least, relative to it."""
+        return (self.energy - self.bound) / abs(self.energy) if self.energy else 0.0
+
+    def _labels(self) -> list[int]:
+        """The best labelling in the labels that are left, which have all of it."""
+        labels = _narrow(self.best, self._kept)
+        assert labels is not None
+        return labels
+
+    def _take(self, labels: Sequence[int], energy: float) -> None:
+        if energy < self.energy:
+            self.best, self.energy = _widen(labels, self._kept), energy
+
+    def pass_messages(self, target_gap: float) -> int:
+        """A round of sweeps; gives their number."""
+        found = self._passing.run(self._labels(), num_sweeps=ROUND, target_gap=target_gap)
+        self._take(found.labels, found.energy)
+        return found.num_sweeps
+
+    def polish(self) -> None:
+        """Improves the best labelling, or the latest where the best has been polished already."""
+        problem = self._passing.problem
+        start = self._labels() if self.energy < self._polished else self._passing.decoded
+        tried = polish(problem, start, self._aspects, max_rounds=2)
+        self._take(tried, problem.energy(tried))
+        self._polished = self.energy
+
+    def narrow(self) -> bool:
+        """Drops labels that no better choice has; says whether the optimum was found by that."""
+        kept = self._passing.hopeful(self.energy)
+        before = sum(len(margins) for margins in self._kept)
+        if sum(map(len, kept)) > NARROWER * before:
+            return False
+        self._passing = self._passing.restricted(kept)
+        self._aspects = [parts[keep] for parts, keep in zip(self._aspects, kept, strict=True)]
+        self._kept = [old[keep] for old, keep in zip(self._kept, kept, strict=True)]
+        problem = self._passing.problem
+        found = solve_exactly(problem, max_table=EXACT_TABLE)
+        if found is None:
+            return False
+        self._take(found, problem.energy(found))
+        self._passing.bound = self.energy
+        return True
 
 
 def _tell(sweeps: int, cost: float, bound: float) -> None:
