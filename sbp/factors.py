@@ -218,23 +218,25 @@ def nd_signatures(
     only = only or {}
     numbers: dict[Signature, int] = {}
     found: dict[tuple[int, ...], None] = {}
-    known: dict[int, dict[int, Call]] = {}
+    known: dict[tuple[int, Any], dict[int, Call]] = {}
 
     def options(local: Call, axis: int) -> dict[int, Call]:
         """Numbers of the signatures on an axis, each with the call that it leaves to one device."""
-        if id(local) not in known:
+        # Calls of equal types are equal where parameters stay.
+        key = (axis, local if localize is keep_params else id(local))
+        if key not in known:
             whole, wanted = replicated(local), only.get(axis)
             alone = sizes[axis] == 1 or wanted == whole
             allowed = (whole,) if alone else (whole, *rule(local))
             # Nobody asks what the call of one device is.
             ends = axis == len(sizes) - 1 and localize is keep_params
-            known[id(local)] = {
+            known[key] = {
                 numbers.setdefault(signature, len(numbers)): inner
                 for signature in dict.fromkeys(allowed)
                 if wanted in (None, signature)
                 and (inner := _call_left(local, signature, sizes[axis], None if ends else localize))
             }
-        return known[id(local)]
+        return known[key]
 
     def extend(local: Call, chosen: tuple[int, ...], before: dict[int, Call]) -> None:
         axis = len(chosen)

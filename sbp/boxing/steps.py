@@ -9,7 +9,7 @@ import functools
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -224,11 +224,29 @@ def step_graph(
     sizes and other dtypes share the graph.
     """
     num_devices = math.prod(sizes)
-    return _step_graph(
+    return _renamed_graph(
         tuple(math.gcd(extent, num_devices) for extent in array.shape),
         tuple(sizes),
         tuple(word for word in (P, P_MAX, P_MIN) if word in partials and _has_partial(array, word)),
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _renamed_graph(
+    shape: tuple[int, ...], sizes: tuple[int, ...], partials: tuple[Partial, ...]
+) -> StepGraph:
+    """The graph of the same dims in descending order and without those that no axis can split."""
+    # An axis of one device can split any dim.
+    can_split = [dim for dim, extent in enumerate(shape) if extent > 1 or 1 in sizes]
+    dims = sorted(can_split, key=lambda dim: -shape[dim])
+    graph = _step_graph(tuple(shape[dim] for dim in dims), sizes, partials)
+    if dims == list(range(len(dims))):
+        return graph
+    words = tuple(
+        tuple(Split(dims[word.dim]) if isinstance(word, Split) else word for word in candidate)
+        for candidate in graph.words
+    )
+    return replace(graph, words=words, index={w: number for number, w in enumerate(words)})
 
 
 @functools.lru_cache(maxsize=256)

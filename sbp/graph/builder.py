@@ -312,7 +312,8 @@ class _Builder:
             if note not in self.graph.notes:
                 self.graph.notes.append(note)
         kept = self.held.label(len(self.graph.nodes)) if self.held else None
-        key = (call, freeze(equation.params), equation.has_effects, kept)
+        aspect = rule.aspect(call) if rule and rule.aspect else freeze(equation.params)
+        key = (call, aspect, equation.has_effects, kept)
         if key not in self.domains:
             self.domains[key] = self.find_domain(equation, call, kept)
         domain = self.domains[key]

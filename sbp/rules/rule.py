@@ -5,7 +5,7 @@ run it where running the primitive itself on local arrays is not enough, and wha
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,7 @@ class Rule:
         flops: Floating-point operations of a call, logical or local.
         fusible: XLA fuses it with its neighbours: it reads and writes memory only where a chain of
             fusible calls begins or ends.
+        aspect: What of a call's parameters its signatures and costs depend on; None says all.
     """
 
     signatures: OneAxisRule
@@ -79,6 +80,7 @@ class Rule:
     run: Run | None = None
     flops: Callable[[Call], int] = num_output_elements
     fusible: bool = False
+    aspect: Callable[[Call], Hashable] | None = None
 
 
 def local_call(call: Call, signature: NdSignature, sizes: Sequence[int], rule: Rule) -> Call:

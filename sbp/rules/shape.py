@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from sbp.algebra import ArrayType, B, Split
-from sbp.factors import Call, Factor, Signature, is_integer, split_signatures
+from sbp.factors import Call, Factor, Signature, is_integer, keep_params, split_signatures
 from sbp.rules.laws import moves
 from sbp.rules.rule import LocalRun, Rule, no_flops
 
@@ -90,16 +90,16 @@ def squeeze(call: Call) -> Iterator[Signature]:
     yield from moves(call, 0)
 
 
-def _whole_dims(call: Call) -> list[int]:
+def _whole_dims(call: Call) -> tuple[int, ...]:
     """The dims that a slice leaves as they are."""
     params, shape = call.params, call.inputs[0].shape
     strides = params["strides"] or (1,) * len(shape)
-    return [
+    return tuple(
         dim
         for dim, size in enumerate(shape)
         if (params["start_indices"][dim], params["limit_indices"][dim], strides[dim])
         == (0, size, 1)
-    ]
+    )
 
 
 def slice_(call: Call) -> Iterator[Signature]:
@@ -118,15 +118,18 @@ def slice_local(call: Call, inputs: Types, outputs: Types) -> Mapping[str, Any]:
     return {**call.params, "limit_indices": limits}
 
 
+def _unpadded_dims(call: Call) -> tuple[int, ...]:
+    config = call.params["padding_config"]
+    return tuple(dim for dim, edges in enumerate(config) if tuple(edges) == (0, 0, 0))
+
+
 def pad(call: Call) -> Iterator[Signature]:
     """Signatures of pad.
 
     - `S(d), B -> S(d)` for dims without padding
     - `P, P -> P`, `P.max, P.max -> P.max`, `P.min, P.min -> P.min`
     """
-    config = call.params["padding_config"]
-    alone = [dim for dim, edges in enumerate(config) if tuple(edges) == (0, 0, 0)]
-    yield from split_signatures(Factor((d, None), (d,)) for d in alone)
+    yield from split_signatures(Factor((d, None), (d,)) for d in _unpadded_dims(call))
     yield from moves(call, 0, 1)
 
 
@@ -202,9 +205,8 @@ def run_iota(run: LocalRun, operands: Sequence[Any]) -> Sequence[Any]:
     return [block.astype(result.dtype)]
 
 
-def _view(signatures, localize=None, run=None) -> Rule:
-    options: dict[str, Any] = {} if localize is None else {"localize": localize}
-    return Rule(signatures, run=run, flops=no_flops, fusible=True, **options)
+def _view(signatures, localize=keep_params, run=None, aspect=None) -> Rule:
+    return Rule(signatures, localize, run, no_flops, fusible=True, aspect=aspect)
 
 
 RULES: dict[str, Rule] = {
@@ -212,8 +214,8 @@ RULES: dict[str, Rule] = {
     "reshape": _view(reshape, _shape_param("new_sizes")),
     "transpose": _view(transpose),
     "squeeze": _view(squeeze),
-    "slice": _view(slice_, slice_local),
-    "pad": _view(pad),
+    "slice": _view(slice_, slice_local, aspect=_whole_dims),
+    "pad": _view(pad, aspect=_unpadded_dims),
     "concatenate": _view(concatenate),
     "stack": _view(stack),
     "unstack": _view(unstack),

@@ -92,7 +92,7 @@ def test_a_long_sum_takes_no_more_sweeps_than_a_short_one():
         # To be partial is free for a term and an addition; what is partial at the end is reduced.
         costs[-1] = np.array([8.0 * terms, 0.0])
         agree = np.array([[0.0, 12.0], [12.0, 0.0]])
-        edges = {(k, node): agree for k, node in enumerate(sums)}
+        edges = dict.fromkeys(enumerate(sums), agree)
         edges |= {(node, node + 1): agree * terms for node in sums[:-1]}
         passing = MessagePassing(Problem(tuple(costs), edges))
         for _ in range(3):
