@@ -7,7 +7,7 @@ shared boxing is paid once, and a reader that wants the written words pays nothi
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,10 +34,12 @@ class Hub:
     Attributes:
         node: Its number in the problem.
         pairs: By label, the words written and the words boxed to; equal where nothing is shared.
+        is_limited: Whether there are more pairs, too many to choose from.
     """
 
     node: int
     pairs: tuple[tuple[Words, Words], ...]
+    is_limited: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +61,12 @@ class BoxingGraph:
     place: list[int]
     hubs: dict[Value, Hub]
     tables: "Tables"
+
+    @property
+    def limits(self) -> str:
+        """What a bound leaves out, to be put behind how it was found; nothing where it is empty."""
+        count = sum(hub.is_limited for hub in self.hubs.values())
+        return f"; readers of {count} values share simple boxings only" if count else ""
 
 
 class Tables:
@@ -159,6 +167,7 @@ class _Shared:
     costs: NDArray[np.float64]
     aspects: NDArray[np.intp]
     pairs: tuple[tuple[Words, Words], ...]
+    is_limited: bool
     edges: tuple[Nearest, ...]
 
 
@@ -192,7 +201,7 @@ class _Assembly:
                 self.nearest[number, port.node] = fold
             else:  # the matrix is a sum now
                 self.nearest.pop((number, port.node), None)
-        return Hub(number, shared.pairs)
+        return Hub(number, shared.pairs, shared.is_limited)
 
 
 def connect(graph: Graph, tables: Tables, offered: Sequence[Words] = ()) -> BoxingGraph:
@@ -242,7 +251,7 @@ def connect(graph: Graph, tables: Tables, offered: Sequence[Words] = ()) -> Boxi
         ),
         [parts.aspects[n] for n in ordered],
         place[: len(graph.nodes)],
-        {value: Hub(place[hub.node], hub.pairs) for value, hub in hubs.items()},
+        {value: replace(hub, node=place[hub.node]) for value, hub in hubs.items()},
         tables,
     )
 
@@ -269,7 +278,9 @@ def _share(
     else:
         wire = table  # a bound may leave out only what is free
     extra = [np.array([table.index[offered]])] if offered and offered in table.index else []
-    sources, targets = _hub_pairs(_first_seen([rows]), _first_seen(columns + extra), table, wire)
+    sources, targets, is_limited = _hub_pairs(
+        _first_seen([rows]), _first_seen(columns + extra), table, wire
+    )
     codes = word_codes(table.words, len(table.sizes))
     pairs = zip(sources.tolist(), targets.tolist(), strict=True)
     everything = np.arange(len(table.words))
@@ -277,6 +288,7 @@ def _share(
         table.cost[sources, targets] * writer.count,
         codes[sources] * CODE_BASE + codes[targets],
         tuple((table.words[a], table.words[b]) for a, b in pairs),
+        is_limited,
         (
             Nearest(np.where(everything[:, None] == rows, 0.0, np.inf), sources, sources),
             *(
@@ -293,11 +305,12 @@ def _first_seen(rows: Sequence[NDArray[np.intp]]) -> NDArray[np.intp]:
 
 def _hub_pairs(
     written: NDArray[np.intp], wanted: NDArray[np.intp], table: Prices, wire: Prices
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+) -> tuple[NDArray[np.intp], NDArray[np.intp], bool]:
     """Pairs worth choosing from: what costs nothing to box need not be shared.
 
     Returns:
-        Rows of the table for the words written and for the words boxed to.
+        Rows of the table for the words written and for the words boxed to, and whether there are
+        more, too many to choose from.
     """
     costs = wire.cost[np.ix_(written, wanted)]
     rows, columns = np.nonzero((costs > 0) & np.isfinite(costs))
@@ -312,4 +325,8 @@ def _hub_pairs(
     for keep in (np.ones(len(sources), bool), no_exchange, no_exchange & uniform):
         if keep.sum() + len(written) <= MAX_HUB_LABELS:
             break
-    return np.concatenate([written, sources[keep]]), np.concatenate([written, targets[keep]])
+    return (
+        np.concatenate([written, sources[keep]]),
+        np.concatenate([written, targets[keep]]),
+        not keep.all(),
+    )

@@ -48,6 +48,6 @@ def plan_by_kinds(
     found = solve_optimally(ordered.problem, ordered.aspects, max_sweeps=60)
     if found is None:
         return None
-    method = f"equal axes in any order: {chosen.method}"
+    method = f"equal axes in any order: {chosen.method}{boxing.limits}"
     bound = min(chosen.bound, found.energy)
     return ordered, dataclasses.replace(found, bound=bound, method=method)

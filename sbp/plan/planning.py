@@ -189,7 +189,8 @@ def _no_plan(search: Search) -> PlanError:
 def _solve_at_once(boxing: BoxingGraph, search: Search) -> Solution | None:
     problem = boxing.problem
     if search == "optimal":
-        return solve_optimally(problem, boxing.aspects, [_replicated(boxing)])
+        found = solve_optimally(problem, boxing.aspects, [_replicated(boxing)])
+        return found and dataclasses.replace(found, method=found.method + boxing.limits)
     solve = solve_greedily if search == "greedy" else solve_exhaustively
     labels = tuple(solve(problem))
     energy = problem.energy(labels)

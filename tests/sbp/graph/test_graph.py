@@ -55,6 +55,30 @@ def test_equal_calls_share_one_domain_and_one_cost():
         assert len({id(node.domain) for node in nodes}) == 1
 
 
+def test_slices_and_pads_share_one_domain_wherever_they_start():
+    def fn(x):
+        parts = [lax.slice_in_dim(x, k, k + 2, axis=1) for k in range(3)]
+        wide = [jnp.pad(x, ((0, 0), (k, 2 - k))) for k in range(3)]
+        return sum(parts), sum(wide), lax.slice_in_dim(x, 0, 8, 2), lax.slice_in_dim(x, 0, 2)
+
+    _, graph = graph_of(fn, STRUCT)
+    for name, count, kinds in [("slice", 5, 3), ("pad", 3, 1)]:
+        domains = [id(node.domain) for node in graph.nodes if node.name == name]
+        assert (len(domains), len(set(domains))) == (count, kinds)
+        assert len(set(domains[:3])) == 1
+
+
+def test_a_bound_says_where_it_leaves_boxings_out(monkeypatch):
+    def fn(x):
+        return jnp.sin(x).sum(0), jnp.cos(x).sum(1)
+
+    everything = sbp.parallelize(fn, mesh=MESH).plan(X)
+    assert "simple boxings" not in everything.method
+    monkeypatch.setattr("sbp.graph.boxings.MAX_HUB_LABELS", 12)
+    limited = sbp.parallelize(fn, mesh=MESH, search="optimal").plan(X)
+    assert limited.method.endswith("; readers of 1 values share simple boxings only")
+
+
 def test_a_kernel_takes_its_floor_each_time_and_a_fused_equation_none():
     def fn(x, w):
         x, _ = lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, None, length=5)
