@@ -39,7 +39,7 @@ import flowjax
 import sbp
 from models import gpt
 from scripts.bench_compile import seconds
-from scripts.goals import Goal, matmuls, overheads, steps, summary
+from scripts.goals import Goal, even_matmuls, matmuls, overheads, steps, summary
 from scripts.goals.figures import memory_nbytes
 from scripts.h100 import h100_mesh
 
@@ -116,7 +116,7 @@ def _goals(options: argparse.Namespace) -> Iterator[Goal]:
             target = None
     measures = {
         "steps": lambda: steps.measure(options.rounds, target),
-        "matmuls": matmuls.measure,
+        "matmuls": lambda: [*matmuls.measure(), *even_matmuls.measure()],
         "planning": overheads.measure_planning,
         "dispatch": overheads.measure_dispatch,
         "compile": overheads.measure_compile,
