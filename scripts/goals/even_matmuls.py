@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from scripts.goals.goal import Goal, at_most
-from scripts.goals.matmuls import MOST_ERROR, Best, best_of, partitioned_nbytes
+from scripts.goals.goal import MOST_ERROR, Goal, at_most
+from scripts.goals.matmuls import Best, best_of, partitioned_nbytes
 
 MOST_OVER_BOUND = 1.1
 COLUMNS = "{:<14}{:<20}{:<7}{:<7}{:>9}{:>9}{:>9}{:>10}{:>7}{:>7}{:>10}{:>7}"
@@ -165,9 +165,7 @@ def _goals(found: Sequence[tuple[Matmul, tuple[int, ...], int, Best]]) -> Iterat
         "G2", f"on the best mesh over the bound, {worst_shape.name}", min(sent[worst_shape]),
         MOST_OVER_BOUND,
     )  # fmt: skip
-    off = max(
-        abs(best.plan.wire_nbytes / best.audit.total_nbytes - 1) for _, _, _, best in found
-    )
+    off = max(abs(best.plan.wire_nbytes / best.audit.total_nbytes - 1) for _, _, _, best in found)
     unplanned = sum(len(best.audit.unplanned) for _, _, _, best in found)
     yield Goal(
         "G3", f"{count} matmuls whose ends are free but even",

@@ -17,7 +17,7 @@ from jax.sharding import AxisType
 
 import flowjax
 import sbp
-from scripts.goals.goal import Goal
+from scripts.goals.goal import MOST_ERROR, Goal
 
 CASES = json.loads(Path(__file__).parents[1].joinpath("matmul_cases.json").read_text("utf-8"))[
     "cases"
@@ -26,7 +26,6 @@ AXES = ("dp", "tp", "pp")
 # Their least bytes are had by multiplying B or P with B: each device does the work of all.
 COMPUTED_TWICE = ("F7", "F8", "F14")
 WORDS = {"S0": sbp.S(0), "S1": sbp.S(1), "B": sbp.B, "P": sbp.P}
-MOST_ERROR = 0.01
 COLUMNS = "{:<5}{:<34}{:>10}{:>10}{:>10}{:>8}{:>7}{:>10}{:>7}"
 HEADINGS = (
     "case", "what", "least MB", "planned", "compiled", "unpl.", "gap", "GSPMD MB", "ratio",

@@ -31,21 +31,30 @@ def naive(mesh: Mesh, config: gpt.GPTConfig) -> Peer:
 
 def megatron(mesh: Mesh, config: gpt.GPTConfig) -> Peer:
     """Argument shardings, and constraints on every sum over `tp`."""
+    return _megatron(mesh, config, None)
+
+
+def megatron_sp(mesh: Mesh, config: gpt.GPTConfig) -> Peer:
+    """As `megatron`; between the products the sequence is split over `tp`, not held by all."""
+    return _megatron(mesh, config, "tp")
+
+
+def _megatron(mesh: Mesh, config: gpt.GPTConfig, sequence: str | None) -> Peer:
+    """Constrains activations [B, T, D] to lie split over `sequence` between products."""
 
     def held(x: jax.Array, *rest: str | None) -> jax.Array:
-        return jax.lax.with_sharding_constraint(
-            x, NamedSharding(mesh, PartitionSpec("dp", None, *rest))
-        )
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec("dp", *rest)))
 
     def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
-        logits = held(logits, "tp")
+        logits = held(logits, None, "tp")
         whole = jax.nn.logsumexp(logits, axis=-1)
         return jnp.mean(held(whole) - held(model.picked(logits, targets)))
 
     hooks = model.Hooks(
-        look_up=lambda table, tokens: held(table[tokens], None),
-        row_product=lambda subscripts, x, w: held(jnp.einsum(subscripts, x, w), None),
+        look_up=lambda table, tokens: held(table[tokens], sequence),
+        row_product=lambda subscripts, x, w: held(jnp.einsum(subscripts, x, w), sequence),
         cross_entropy=cross_entropy,
+        whole=lambda x: x if sequence is None else held(x),
     )
     return _by_roles(mesh, config, partial(model.loss, config=config, hooks=hooks))
 

@@ -1,4 +1,4 @@
-"""The least bytes of a matmul with free ends are the literature's, and plans are held against it."""
+"""The least bytes of a matmul with free ends are known, and plans are held against them."""
 
 from types import SimpleNamespace
 
