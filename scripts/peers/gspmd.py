@@ -42,19 +42,26 @@ def megatron_sp(mesh: Mesh, config: gpt.GPTConfig) -> Peer:
 def _megatron(mesh: Mesh, config: gpt.GPTConfig, sequence: str | None) -> Peer:
     """Constrains activations [B, T, D] to lie split over `sequence` between products."""
 
-    def held(x: jax.Array, *rest: str | None) -> jax.Array:
-        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec("dp", *rest)))
+    def constrained(x: jax.Array, *spec: str | None) -> jax.Array:
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*spec)))
+
+    def held(x: jax.Array) -> jax.Array:
+        return constrained(x, "dp", sequence)
+
+    def columns(dims: str, x: jax.Array) -> jax.Array:
+        return constrained(x, *({"b": "dp", "h": "tp", "f": "tp"}.get(dim) for dim in dims))
 
     def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
-        logits = held(logits, None, "tp")
-        whole = jax.nn.logsumexp(logits, axis=-1)
-        return jnp.mean(held(whole) - held(model.picked(logits, targets)))
+        logits = constrained(logits, "dp", None, "tp")
+        whole, right = jax.nn.logsumexp(logits, axis=-1), model.picked(logits, targets)
+        return jnp.mean(constrained(whole, "dp") - constrained(right, "dp"))
 
     hooks = model.Hooks(
-        look_up=lambda table, tokens: held(table[tokens], sequence),
-        row_product=lambda subscripts, x, w: held(jnp.einsum(subscripts, x, w), sequence),
+        look_up=lambda table, tokens: held(table[tokens]),
+        row_product=lambda subscripts, x, w: held(jnp.einsum(subscripts, x, w)),
         cross_entropy=cross_entropy,
-        whole=lambda x: x if sequence is None else held(x),
+        whole=lambda x: constrained(x, "dp"),
+        columns=columns,
     )
     return _by_roles(mesh, config, partial(model.loss, config=config, hooks=hooks))
 

@@ -26,6 +26,7 @@ class Hooks(NamedTuple):
         row_product: Subscripts, operand and weight to activations: a product over a split dim.
         cross_entropy: Logits [B, T, V] and targets [B, T] to the mean loss.
         whole: Activations to those of the whole sequence, before a product over a whole dim.
+        columns: Letters of the dims, and activations that lie split over heads (h) or hidden (f).
         own_rows: Positions [T, D] to those of the activations.
     """
 
@@ -33,6 +34,7 @@ class Hooks(NamedTuple):
     row_product: Callable[[str, jax.Array, jax.Array], jax.Array]
     cross_entropy: Callable[[jax.Array, jax.Array], jax.Array]
     whole: Callable[[jax.Array], jax.Array] = lambda x: x
+    columns: Callable[[str, jax.Array], jax.Array] = lambda dims, x: x
     own_rows: Callable[[jax.Array], jax.Array] = lambda rows: rows
 
 
@@ -56,14 +58,14 @@ def picked(logits: jax.Array, targets: jax.Array) -> jax.Array:
 
 def _block(x: jax.Array, block: Any, config: gpt.GPTConfig, hooks: Hooks) -> jax.Array:
     h = hooks.whole(_layer_norm(x, block["ln1"]))
-    qkv = jnp.einsum("btd,dchk->cbthk", h, block["wqkv"])
+    qkv = hooks.columns("cbthk", jnp.einsum("btd,dchk->cbthk", h, block["wqkv"]))
     scores = jnp.einsum("bthk,bshk->bhts", qkv[0], qkv[1]) / math.sqrt(config.head_size)
     causal = jnp.tril(jnp.ones(scores.shape[2:], bool))
     weights = jax.nn.softmax(jnp.where(causal[None, None], scores, -jnp.inf), axis=-1)
-    heads = jnp.einsum("bhts,bshk->bthk", weights, qkv[2])
+    heads = hooks.columns("bthk", jnp.einsum("bhts,bshk->bthk", weights, qkv[2]))
     x = x + hooks.row_product("bthk,hkd->btd", heads, block["wproj"])
     h = jnp.einsum("btd,df->btf", hooks.whole(_layer_norm(x, block["ln2"])), block["wup"])
-    h = jax.nn.gelu(h + block["bup"][None, None])
+    h = hooks.columns("btf", jax.nn.gelu(h + block["bup"][None, None]))
     return x + hooks.row_product("btf,fd->btd", h, block["wdown"]) + block["bdown"][None, None]
 
 
