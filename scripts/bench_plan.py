@@ -39,7 +39,7 @@ import flowjax
 import sbp
 from models import gpt
 from scripts.bench_compile import seconds
-from scripts.goals import Goal, even_matmuls, matmuls, overheads, steps, summary
+from scripts.goals import Goal, even_matmuls, matmuls, overheads, scale, steps, summary
 from scripts.goals.figures import memory_nbytes
 from scripts.h100 import h100_mesh
 
@@ -48,7 +48,7 @@ COLUMNS = "{:<20}{:>7}  {:<7}{:<7}{:>7}{:>7}{:>15}{:>8}{:>12}"
 AUDITED = "{:>10}{:>6}{:>6}{:>9}{:>9}"
 
 
-PARTS = ("steps", "matmuls", "planning", "dispatch", "compile")
+PARTS = ("steps", "scale", "matmuls", "planning", "dispatch", "compile")
 
 
 class Case(NamedTuple):
@@ -116,6 +116,7 @@ def _goals(options: argparse.Namespace) -> Iterator[Goal]:
             target = None
     measures = {
         "steps": lambda: steps.measure(options.rounds, target),
+        "scale": lambda: scale.measure(target),
         "matmuls": lambda: [*matmuls.measure(), *even_matmuls.measure()],
         "planning": overheads.measure_planning,
         "dispatch": overheads.measure_dispatch,

@@ -128,10 +128,11 @@ def scaled(sizes: tuple[int, ...], ours: Ours, target: Path | None = None) -> It
             began = time.perf_counter()
         compiled = step.lower(*structs).compile()
         seconds = time.perf_counter() - began
-        sent, ops, runs, unplanned, held = figures_of(compiled, mesh, plan)
+        found = figures_of(compiled, mesh, plan)
         yield Scaled(
-            sizes, ours.name, backend, plan.wire_nbytes, sent, unplanned, ops, runs,
-            plan.memory_nbytes, held, plan_seconds, seconds,
+            sizes, ours.name, backend, plan.wire_nbytes, found.sent_nbytes, found.num_unplanned,
+            found.num_collectives, found.num_executed, plan.memory_nbytes, found.memory_nbytes,
+            plan_seconds, seconds,
         )  # fmt: skip
 
 

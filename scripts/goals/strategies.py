@@ -44,12 +44,14 @@ class Ours(NamedTuple):
         objective: What the plan is best at.
         hardware: What it is priced for.
         style: Words that are given; none are for `free`.
+        memory_limit: Most bytes a device may hold, by the plan; None sets no limit.
     """
 
     name: str
     objective: str
     hardware: str = "h100"
     style: str = "free"
+    memory_limit: int | None = None
 
 
 FREE = (
@@ -187,7 +189,8 @@ def planned(
     function, structs = gpt.example(batch, config)
     step = sbp.parallelize(
         function, mesh=mesh, hardware=ours.hardware, objective=ours.objective, donate_argnums=0,
-        in_sbp=gpt.words(config, ours.style, mesh.axis_names), plan=plan,
+        in_sbp=gpt.words(config, ours.style, mesh.axis_names), memory_limit=ours.memory_limit,
+        plan=plan,
     )  # fmt: skip
     return step, structs
 
@@ -236,9 +239,9 @@ def table(sizes: tuple[int, ...], rows: Sequence[Row]) -> str:
 
     Args:
         sizes: Of the mesh.
-        rows: With times.
+        rows: With times, where they were run.
     """
-    fastest = min(min(row.seconds) for row in rows if not row.is_ours)
+    fastest = min((min(row.seconds) for row in rows if row.seconds and not row.is_ours), default=0)
     on_h100 = any(row.h100 for row in rows)
     lines = [
         f"mesh {','.join(map(str, sizes))}",
@@ -247,21 +250,29 @@ def table(sizes: tuple[int, ...], rows: Sequence[Row]) -> str:
         + (ON_H100.format(*ON_H100_HEADINGS) if on_h100 else ""),
     ]
     for row in rows:
-        sent, ops, runs, unplanned, held = row.cpu
-        least = min(row.seconds)
-        line = COLUMNS.format(
-            row.name, f"{sent / 1e6:.3f}", ops, runs, f"{held / 1e6:.1f}",
-            f"{least * 1e3:.0f}", f"{least / fastest:.2f}", len(row.seconds),
-        ) + _planned_cells(row, unplanned)  # fmt: skip
+        line = COLUMNS.format(row.name, *_cells(row.cpu), *_time_cells(row, fastest))
+        line += _planned_cells(row)
         if row.h100:
-            sent, ops, runs, unplanned, held = row.h100
-            cells = f"{sent / 1e6:.3f}", ops, runs, f"{held / 1e6:.1f}"
-            line += ON_H100.format(*cells, unplanned if row.is_ours else "")
+            line += ON_H100.format(*_cells(row.h100), row.h100.num_unplanned if row.plan else "")
         lines.append(line.rstrip())
     return "\n".join(lines)
 
 
-def _planned_cells(row: Row, unplanned: int) -> str:
+def _cells(figures: Figures) -> tuple[str, int, int, str]:
+    return (
+        f"{figures.sent_nbytes / 1e6:.3f}", figures.num_collectives, figures.num_executed,
+        f"{figures.memory_nbytes / 1e6:.1f}",
+    )  # fmt: skip
+
+
+def _time_cells(row: Row, fastest: float) -> tuple[str, str, int | str]:
+    if not row.seconds:
+        return "", "", ""
+    least = min(row.seconds)
+    return f"{least * 1e3:.0f}", f"{least / fastest:.2f}", len(row.seconds)
+
+
+def _planned_cells(row: Row) -> str:
     plan = row.plan
     if plan is None:
         return PLANNED.format(*[""] * len(PLANNED_HEADINGS))
@@ -271,7 +282,7 @@ def _planned_cells(row: Row, unplanned: int) -> str:
         cost, bound = (f"{x / BYTE_PRICE / 1e6:.3f} MB" for x in (plan.cost, plan.lower_bound))
     return PLANNED.format(
         f"{row.plan_seconds:.2f}", cost, bound, f"{plan.gap:.2%}", f"{plan.wire_nbytes / 1e6:.3f}",
-        f"{flop_share(plan):.3f}", unplanned, f"{plan.memory_nbytes / 1e6:.1f}",
+        f"{flop_share(plan):.3f}", row.cpu.num_unplanned, f"{plan.memory_nbytes / 1e6:.1f}",
     )  # fmt: skip
 
 
