@@ -75,8 +75,8 @@ def no_plan(where: str, limit: int, error: sbp.PlanError) -> Goal:
         limit: In bytes.
         error: What the planner said.
     """
-    reason = str(error).splitlines()[0]
-    return Goal("G6", f"{where}, limit {limit / 1e6:.1f} MB", reason, "<= the limit", False)
+    where = f"{where}, limit {limit / 1e6:.1f} MB"
+    return Goal("G6", where, error.what, "<= the limit", False)
 
 
 def recomputed(

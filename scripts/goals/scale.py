@@ -107,13 +107,17 @@ def goals_of(rows: Sequence[Scaled]) -> Iterator[Goal]:
         )  # fmt: skip
 
 
-def scaled(sizes: tuple[int, ...], ours: Ours, target: Path | None = None) -> Iterator[Scaled]:
+def scaled(
+    sizes: tuple[int, ...], ours: Ours, target: Path | None = None,
+    config: gpt.GPTConfig = gpt.BENCHMARK,
+) -> Iterator[Scaled]:  # fmt: skip
     """Plans once, and compiles for each backend.
 
     Args:
         sizes: Of the mesh.
         ours: What to ask for.
         target: XLA's description of H100, to compile for it too.
+        config: The model.
     """
     meshes = {"CPU": mesh_of(sizes)}
     if target is not None:
@@ -121,7 +125,7 @@ def scaled(sizes: tuple[int, ...], ours: Ours, target: Path | None = None) -> It
     plan, plan_seconds = None, 0.0
     for backend, mesh in meshes.items():
         began = time.perf_counter()
-        step, structs = planned(ours, mesh, gpt.BENCHMARK, plan, BATCH)
+        step, structs = planned(ours, mesh, config, plan, BATCH)
         if plan is None:
             plan = step.plan(*structs)
             plan_seconds = time.perf_counter() - began
