@@ -19,7 +19,7 @@ import jax
 from models import gpt
 from scripts.goals.figures import figures_of
 from scripts.goals.goal import MOST_ERROR, Goal, not_measured
-from scripts.goals.strategies import Ours, axes_of, mesh_of, planned
+from scripts.goals.strategies import UNOPTIMIZED, Ours, axes_of, mesh_of, planned
 from scripts.h100 import h100_mesh
 
 NUM_DEVICES = 64
@@ -130,7 +130,7 @@ def scaled(
             plan = step.plan(*structs)
             plan_seconds = time.perf_counter() - began
             began = time.perf_counter()
-        compiled = step.lower(*structs).compile()
+        compiled = step.lower(*structs).compile(UNOPTIMIZED)
         seconds = time.perf_counter() - began
         found = figures_of(compiled, mesh, plan)
         yield Scaled(
