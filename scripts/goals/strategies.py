@@ -138,14 +138,16 @@ def our_rows(
         config: The model.
         target: XLA's description of H100, to compile for it too.
     """
-    mesh, steps, plans, seconds = mesh_of(sizes), [], [], []
+    mesh = mesh_of(sizes)
+    lowered, steps, plans, seconds = [], [], [], []
     for ours in asked:
         began = time.perf_counter()
         step, structs = planned(ours, mesh, config)
-        plans.append(step.plan(*structs))
+        plan = step.plan(*structs)
         seconds.append(time.perf_counter() - began)
+        lowered.append((step.lower(*structs), mesh, plan))
         steps.append(step)
-    lowered = [(step.lower(*structs), mesh, plan) for step, plan in zip(steps, plans, strict=True)]
+        plans.append(plan)
     if target is not None:
         there = h100_mesh(axes_of(sizes), target)
         for ours, plan in zip(asked, plans, strict=True):
