@@ -6,7 +6,7 @@ Usage:
     python scripts/bench_plan.py --audit                 also compiles each plan, and counts bytes
     python scripts/bench_plan.py --175b                  96 layers, 512 devices, none of them here
     python scripts/bench_plan.py --goals                 the goals, beside other strategies
-    python scripts/bench_plan.py --goals matmuls compile some of them
+    python scripts/bench_plan.py --goals matmuls compile some of the parts
     JAX_PLATFORMS=cpu python scripts/bench_plan.py --goals --h100 TARGET    H100's compiler too
 
 One row per plan of an AdamW train step: equations, seconds to trace and to plan, the predicted time
@@ -15,12 +15,13 @@ compiled for simulated CPU devices sends, its collectives, those not planned, an
 the predicted one, in MiB.
 
 `--goals` runs the parts that are named, or all: the train step under the known strategies and
-under our plans on meshes of 8 simulated devices, distributed matmuls, and the time to plan, to call
-and to compile. Then it prints each goal with what was found. MB are 10^6 bytes a device; `ops` are
-the collectives in the program, `runs` those of a call; `ms` is the least time of a step in rounds
-that every strategy takes part in, `ratio` that over the fastest peer's. `--h100` compiles for 8
-H100s besides, which need not be here (see `scripts/h100.py`). Devices are simulated: times say
-nothing of the speed of a step on others.
+under our plans on meshes of 8 simulated devices, compiled for 64 (`scale`), distributed matmuls,
+and the time to plan, to call and to compile. Then it prints each goal with what was found. MB are
+10^6 bytes a device; `ops` are the collectives in the program, `runs` those of a call; `ms` is the
+least time of a step in rounds that strategies take in turn, `ratio` that over the fastest peer's;
+after the first rounds only those go on that may still be the fastest. `--h100` compiles for H100s
+besides, which need not be here (see `scripts/h100.py`). Devices are simulated: times say nothing of
+the speed of a step on others.
 """
 
 import argparse
@@ -39,7 +40,7 @@ import flowjax
 import sbp
 from models import gpt
 from scripts.bench_compile import seconds
-from scripts.goals import Goal, matmuls, overheads, steps, summary
+from scripts.goals import Goal, even_matmuls, matmuls, overheads, scale, steps, summary
 from scripts.goals.figures import memory_nbytes
 from scripts.h100 import h100_mesh
 
@@ -48,7 +49,7 @@ COLUMNS = "{:<20}{:>7}  {:<7}{:<7}{:>7}{:>7}{:>15}{:>8}{:>12}"
 AUDITED = "{:>10}{:>6}{:>6}{:>9}{:>9}"
 
 
-PARTS = ("steps", "matmuls", "planning", "dispatch", "compile")
+PARTS = ("steps", "scale", "matmuls", "planning", "dispatch", "compile")
 
 
 class Case(NamedTuple):
@@ -116,7 +117,8 @@ def _goals(options: argparse.Namespace) -> Iterator[Goal]:
             target = None
     measures = {
         "steps": lambda: steps.measure(options.rounds, target),
-        "matmuls": matmuls.measure,
+        "scale": lambda: scale.measure(target),
+        "matmuls": lambda: [*matmuls.measure(), *even_matmuls.measure()],
         "planning": overheads.measure_planning,
         "dispatch": overheads.measure_dispatch,
         "compile": overheads.measure_compile,

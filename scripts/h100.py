@@ -13,18 +13,22 @@ from pathlib import Path
 from jax.experimental import topologies  # noqa: TID251
 from jax.sharding import AxisType, Mesh
 
+GPUS_PER_NODE = 8
+
 
 def h100_mesh(sizes: Mapping[str, int], target: str | Path) -> Mesh:
-    """A mesh of one node of H100s, with Auto axes.
+    """A mesh of H100s, with Auto axes: of one node, or of whole nodes of 8.
 
     Args:
         sizes: Axis name -> size, outer axis first.
         target: Path of XLA's description of the device.
     """
+    num_devices = math.prod(sizes.values())
+    nodes = max(num_devices // GPUS_PER_NODE, 1)
     topology = topologies.get_topology_desc(
         platform="cuda",
         target_config=Path(target).read_text(encoding="utf-8"),
-        topology=f"1x1x{math.prod(sizes.values())}",
+        topology=f"1x{nodes}x{num_devices // nodes}",
     )
     shape, names = tuple(sizes.values()), tuple(sizes)
     devices = topologies.make_mesh(topology, shape, names).devices

@@ -21,6 +21,7 @@ class Figures(NamedTuple):
         num_executed: Operations a call runs: those in loops as often as the loops turn.
         num_unplanned: Differences from the plan; 0 without one.
         memory_nbytes: Most memory of a device.
+        temporary_nbytes: What XLA sets aside beside arguments and results.
     """
 
     sent_nbytes: float
@@ -28,6 +29,7 @@ class Figures(NamedTuple):
     num_executed: int
     num_unplanned: int
     memory_nbytes: int
+    temporary_nbytes: int = 0
 
 
 def figures_of(compiled: Any, mesh: Any, plan: sbp.Plan | None = None) -> Figures:
@@ -43,6 +45,7 @@ def figures_of(compiled: Any, mesh: Any, plan: sbp.Plan | None = None) -> Figure
     return Figures(
         report.total_nbytes, len(counts), sum(counts.values()), len(report.unplanned),
         memory_nbytes(compiled, on_cpu=mesh.devices.flat[0].platform == "cpu"),
+        compiled.memory_analysis().temp_size_in_bytes,
     )  # fmt: skip
 
 

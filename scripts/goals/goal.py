@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+MOST_ERROR = 0.01
+"""How far planned bytes may be from compiled ones."""
 TITLES = {
     "G1": "plan bytes", "G2": "matmul suite", "G3": "predicted = compiled", "G4": "against GSPMD",
     "G5": "planning time", "G6": "memory", "G7": "dispatch", "G8": "compile time",

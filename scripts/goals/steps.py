@@ -11,14 +11,16 @@ from pathlib import Path
 from models import gpt
 from sbp.plan.explain import flop_share
 from scripts import peers
+from scripts.goals import memory
 from scripts.goals.figures import Figures
-from scripts.goals.goal import Goal, not_measured
+from scripts.goals.goal import MOST_ERROR, Goal, not_measured
 from scripts.goals.strategies import FREE, STYLED, Row, mesh_of, our_rows, peer_rows, table, timed
 
 MESHES = ((8,), (2, 4), (4, 2), (1, 8))
 MOST_MB: dict[tuple[int, ...], float] = {(8,): 24.2, (2, 4): 19.9, (4, 2): 19.9, (1, 8): 24.2}
+LIMITED = ((8,), (2, 4))
+"""Meshes on which a plan has to keep to what the leanest peer holds."""
 MOST_FLOPS = 1.02
-MOST_ERROR = 0.01
 MOST_OF_NAIVE: dict[tuple[int, ...], float] = {(1, 8): 0.61, (2, 4): 0.84}
 SAME_BYTES = 1.01  # "at equal bytes", with room for the reduction of a loss
 
@@ -42,10 +44,16 @@ def measure(
         others = {name: make for name, make in makers if name not in peers.DATA_ONLY}
         rows = peer_rows(sizes, others, config, target)
         rows += [*shared, *our_rows(sizes, FREE + STYLED * (sizes == (8,)), config, target)]
-        rows = timed(rows, rounds, config)
-        print(table(sizes, rows), end="\n\n", flush=True)
+        rows = timed(rows, rounds, config, always=("GSPMD naive",) * (sizes in MOST_OF_NAIVE))
         goals += goals_of(sizes, rows, config.num_layers)
-    goals.append(not_measured("G3", "64 devices"))
+        if sizes in LIMITED:
+            known = [row for row in rows if not row.is_ours]
+            limited, found = memory.limited(sizes, known, config, target)
+            rows, goals = [*rows, *limited], [*goals, *found]
+        print(table(sizes, rows), end="\n\n", flush=True)
+    rows, found = memory.recomputed(target, config)
+    print("activations are computed again,", table(memory.MESH, rows), end="\n\n", flush=True)
+    goals += found
     if target is None:
         goals += [not_measured(name, "H100") for name in ("G1", "G3", "G6", "G9")]
     return goals

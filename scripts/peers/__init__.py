@@ -32,7 +32,9 @@ BY_ROLES: dict[str, Maker] = {
 """Data on `dp`, and Megatron's split on `tp` where the mesh has it."""
 TENSOR: dict[str, Maker] = {
     "GSPMD Megatron": gspmd.megatron,
+    "GSPMD Megatron-SP": gspmd.megatron_sp,
     "shard_map Megatron": by_hand.megatron,
+    "shard_map Megatron-SP": by_hand.megatron_sp,
 }
 """Need an axis `tp`."""
 

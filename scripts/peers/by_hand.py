@@ -75,38 +75,72 @@ def zero1(mesh: Mesh, config: gpt.GPTConfig) -> Peer:
 
 def megatron(mesh: Mesh, config: gpt.GPTConfig) -> Peer:
     """Heads, hidden units and vocabulary split over `tp`, the batch over `dp`."""
+    hooks = model.Hooks(
+        look_up=lambda table, tokens: jax.lax.psum(_looked_up(table, tokens), "tp"),
+        row_product=lambda subscripts, x, w: jax.lax.psum(jnp.einsum(subscripts, x, w), "tp"),
+        cross_entropy=_cross_entropy,
+    )
+    return _megatron(mesh, config, hooks, ())
 
-    def first_own(size: int) -> jax.Array:
-        return jax.lax.axis_index("tp") * size
 
-    def look_up(table: jax.Array, tokens: jax.Array) -> jax.Array:
-        here = tokens - first_own(table.shape[0])
-        own = (here >= 0) & (here < table.shape[0])
-        rows = jnp.where(own[..., None], table[jnp.where(own, here, 0)], 0.0)
-        return jax.lax.psum(rows, "tp")
+def megatron_sp(mesh: Mesh, config: gpt.GPTConfig) -> Peer:
+    """As `megatron`; sums are scattered over the sequence, which is gathered for products."""
 
-    def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
-        top = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
-        top = jax.lax.pmax(top, "tp")
-        total = jax.lax.psum(jnp.sum(jnp.exp(logits - top), axis=-1), "tp")
-        here = targets - first_own(logits.shape[-1])
-        right = jax.lax.psum(model.picked(logits, here), "tp")
-        return jnp.mean(jnp.log(total) + top[..., 0] - right)
+    def scattered(x: jax.Array) -> jax.Array:
+        return jax.lax.psum_scatter(x, "tp", scatter_dimension=1, tiled=True)
+
+    def own_rows(rows: jax.Array) -> jax.Array:
+        size = rows.shape[0] // mesh.shape["tp"]
+        return jax.lax.dynamic_slice_in_dim(rows, jax.lax.axis_index("tp") * size, size)
 
     hooks = model.Hooks(
-        look_up=look_up,
-        row_product=lambda subscripts, x, w: jax.lax.psum(jnp.einsum(subscripts, x, w), "tp"),
-        cross_entropy=cross_entropy,
+        look_up=lambda table, tokens: scattered(_looked_up(table, tokens)),
+        row_product=lambda subscripts, x, w: scattered(jnp.einsum(subscripts, x, w)),
+        cross_entropy=_cross_entropy,
+        whole=lambda x: jax.lax.all_gather(x, "tp", axis=1, tiled=True),
+        own_rows=own_rows,
     )
+    return _megatron(mesh, config, hooks, ("tp",))
+
+
+def _megatron(
+    mesh: Mesh, config: gpt.GPTConfig, hooks: model.Hooks, token_axes: tuple[str, ...]
+) -> Peer:
+    """Tokens between products are split over `dp` and over `token_axes`."""
+    specs = megatron_specs(mesh, config)
+
+    def varying(weight: jax.Array, spec: PartitionSpec) -> jax.Array:
+        axes = ("dp", *(axis for axis in token_axes if axis not in spec))
+        return jax.lax.pcast(weight, axes, to="varying")
 
     def loss(params: Any, batch: jax.Array) -> jax.Array:
-        # Cast once, a gradient is reduced over dp once, however often its parameter is used.
-        params = jax.lax.pcast(params, "dp", to="varying")
+        # Cast once, a gradient is reduced over an axis once, however often its parameter is used.
+        params = jax.tree.map(varying, params, specs)
         return jax.lax.pmean(model.loss(params, batch, config, hooks), "dp")
 
     step, _ = adamw_step(loss, partial(gpt.init, config=config))
-    state = state_specs(config, megatron_specs(mesh, config))
-    return _mapped(step, mesh, state, PartitionSpec("dp"), check_vma=True)
+    return _mapped(step, mesh, state_specs(config, specs), PartitionSpec("dp"), check_vma=True)
+
+
+def _own_first(size: int) -> jax.Array:
+    return jax.lax.axis_index("tp") * size
+
+
+def _looked_up(table: jax.Array, tokens: jax.Array) -> jax.Array:
+    """Rows of a table whose vocabulary is split over `tp`; zeros for those of other devices."""
+    here = tokens - _own_first(table.shape[0])
+    own = (here >= 0) & (here < table.shape[0])
+    return jnp.where(own[..., None], table[jnp.where(own, here, 0)], 0.0)
+
+
+def _cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """The mean loss of logits [B, T, V] whose vocabulary is split over `tp`."""
+    top = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+    top = jax.lax.pmax(top, "tp")
+    total = jax.lax.psum(jnp.sum(jnp.exp(logits - top), axis=-1), "tp")
+    here = targets - _own_first(logits.shape[-1])
+    right = jax.lax.psum(model.picked(logits, here), "tp")
+    return jnp.mean(jnp.log(total) + top[..., 0] - right)
 
 
 def _mapped(

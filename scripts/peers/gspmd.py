@@ -31,21 +31,37 @@ def naive(mesh: Mesh, config: gpt.GPTConfig) -> Peer:
 
 def megatron(mesh: Mesh, config: gpt.GPTConfig) -> Peer:
     """Argument shardings, and constraints on every sum over `tp`."""
+    return _megatron(mesh, config, None)
 
-    def held(x: jax.Array, *rest: str | None) -> jax.Array:
-        return jax.lax.with_sharding_constraint(
-            x, NamedSharding(mesh, PartitionSpec("dp", None, *rest))
-        )
+
+def megatron_sp(mesh: Mesh, config: gpt.GPTConfig) -> Peer:
+    """As `megatron`; between the products the sequence is split over `tp`, not held by all."""
+    return _megatron(mesh, config, "tp")
+
+
+def _megatron(mesh: Mesh, config: gpt.GPTConfig, sequence: str | None) -> Peer:
+    """Constrains activations [B, T, D] to lie split over `sequence` between products."""
+
+    def constrained(x: jax.Array, *spec: str | None) -> jax.Array:
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*spec)))
+
+    def held(x: jax.Array) -> jax.Array:
+        return constrained(x, "dp", sequence)
+
+    def columns(dims: str, x: jax.Array) -> jax.Array:
+        return constrained(x, *({"b": "dp", "h": "tp", "f": "tp"}.get(dim) for dim in dims))
 
     def cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
-        logits = held(logits, "tp")
-        whole = jax.nn.logsumexp(logits, axis=-1)
-        return jnp.mean(held(whole) - held(model.picked(logits, targets)))
+        logits = constrained(logits, "dp", None, "tp")
+        whole, right = jax.nn.logsumexp(logits, axis=-1), model.picked(logits, targets)
+        return jnp.mean(constrained(whole, "dp") - constrained(right, "dp"))
 
     hooks = model.Hooks(
-        look_up=lambda table, tokens: held(table[tokens], None),
-        row_product=lambda subscripts, x, w: held(jnp.einsum(subscripts, x, w), None),
+        look_up=lambda table, tokens: held(table[tokens]),
+        row_product=lambda subscripts, x, w: held(jnp.einsum(subscripts, x, w)),
         cross_entropy=cross_entropy,
+        whole=lambda x: constrained(x, "dp"),
+        columns=columns,
     )
     return _by_roles(mesh, config, partial(model.loss, config=config, hooks=hooks))
 

@@ -5,14 +5,18 @@ from types import SimpleNamespace
 import jax
 import pytest
 
+import sbp
 from models import gpt
 from scripts import bench_plan
-from scripts.goals import matmuls, overheads, summary
+from scripts.goals import matmuls, memory, overheads, scale, strategies, summary
 from scripts.goals.figures import Figures, seconds_by_round
 from scripts.goals.goal import Goal, at_most
 from scripts.goals.steps import goals_of
-from scripts.goals.strategies import Row, table
+from scripts.goals.strategies import FREE, Row, table, timed
 
+SMALL = gpt.GPTConfig(
+    vocab=64, sequence=16, num_layers=2, num_heads=8, d_model=32, positions="learned"
+)
 PEER = Row("GSPMD naive", Figures(30e6, 4, 4, 0, 100), None, None, seconds=(2.0, 4.0))
 
 
@@ -71,6 +75,73 @@ def test_memory_is_held_against_peers_that_send_as_little():
     assert not met(lean_but_talkative)["G6"]
 
 
+@pytest.mark.parametrize(("held", "is_kept"), [(70, True), (71, False)])
+def test_a_program_is_held_against_the_limit_of_its_plan(held, is_kept):
+    row = ours(held=held)._replace(h100=Figures(19e6, 4, 4, 0, 70))
+    here, there = memory.kept("mesh 8", 70, row)
+    assert (here.met, there.met) == (is_kept, True)
+
+
+def test_a_limit_is_what_the_leanest_peer_holds_on_either_backend(monkeypatch):
+    asked = []
+
+    def our_rows(sizes, wanted, config, target):
+        asked.extend(wanted)
+        raise sbp.PlanError("train_step needs 1 GiB")
+
+    monkeypatch.setattr(memory, "our_rows", our_rows)
+    lean = PEER._replace(h100=Figures(30e6, 4, 4, 0, 80))
+    rows, (goal,) = memory.limited((2, 4), [PEER, lean])
+    assert [ours.memory_limit for ours in asked] == [80]
+    assert (rows, goal.met, goal.figure) == ([], False, "train_step needs 1 GiB")
+
+
+@pytest.mark.parametrize(("nbytes", "is_met"), [(16_500_000, True), (16_600_000, False)])
+def test_temporaries_are_those_of_the_goal(nbytes, is_met):
+    row = ours()._replace(cpu=Figures(19e6, 4, 4, 0, 100, nbytes))
+    assert [goal.met for goal in memory.little_else("mesh 8", row)] == [is_met]
+
+
+def test_only_what_may_be_the_fastest_runs_all_rounds(monkeypatch):
+    times = {
+        "GSPMD naive": 1.0, "peer": 1.09, "slow peer": 1.2, "slower peer": 1.3,
+        "sbp bytes": 3.0, "sbp time": 3.2, "sbp a": 3.24, "sbp b": 3.25, "sbp slow": 3.4,
+    }  # fmt: skip
+    rows = [ours(name) if "sbp" in name else PEER._replace(name=name) for name in times]
+    rows = [row._replace(seconds=(), place=lambda *_: None, run=row.name) for row in rows]
+    monkeypatch.setattr(strategies.peers, "initial_arguments", lambda *_: ())
+    monkeypatch.setattr(
+        strategies, "seconds_by_round",
+        lambda steps, arguments, rounds: [[times[step] for step in steps]] * rounds,
+    )  # fmt: skip
+    counts = {row.name: len(row.seconds) for row in timed(rows, 15)}
+    few = ["slower peer", "sbp slow"]  # three peers go on at least, and ours within a tenth
+    assert counts == {name: strategies.FIRST_ROUNDS if name in few else 15 for name in times}
+    assert {len(row.seconds) for row in timed(rows, 15, always=few)} == {15}
+    assert {len(row.seconds) for row in timed(rows, 2)} == {2}
+
+
+def scaled(backend="CPU", *, sent=100.0, unplanned=0):
+    return scale.Scaled((64,), "sbp", backend, 100, sent, unplanned, 1, 1, 1, 1, 0.0, 0.0)
+
+
+def test_at_64_devices_each_backend_is_held_against_the_plan():
+    def verdicts(*rows):
+        return [goal.met for goal in scale.goals_of(rows)]
+
+    assert verdicts(scaled()) == [True, None]
+    assert verdicts(scaled(), scaled("H100", sent=101.5)) == [True, False]
+    assert verdicts(scaled(unplanned=1), scaled("H100")) == [False, True]
+
+
+def test_a_plan_is_compiled_for_the_devices_there_are():
+    with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an int32 array
+        (row,) = scale.scaled((8,), FREE[0], config=SMALL)
+    assert row.backend == "CPU"
+    assert row.planned_nbytes == row.sent_nbytes > 0
+    assert row.num_unplanned == 0
+
+
 def test_collectives_are_counted_as_often_as_they_run():
     assert met(ours("sbp FSDP words"))["G9"]  # seven
     assert not met(ours("sbp DP words"))["G9"]
@@ -78,11 +149,13 @@ def test_collectives_are_counted_as_often_as_they_run():
 
 def test_a_table_has_a_line_for_each_strategy_and_plan_figures_for_ours():
     _, headings, peer, mine = table((2, 4), [PEER, ours()]).splitlines()
-    assert peer.split() == ["GSPMD", "naive", "30.000", "4", "4", "0.0", "2000", "1.00"]
-    cells = ["19.000", "5", "7", "0.0", "1000", "0.50", "0.50", "2.000", "ms", "1.000", "ms"]
+    assert peer.split() == ["GSPMD", "naive", "30.000", "4", "4", "0.0", "2000", "1.00", "2"]
+    cells = ["19.000", "5", "7", "0.0", "1000", "0.50", "2", "0.50", "2.000", "ms", "1.000", "ms"]
     assert mine.split()[2:] == [*cells, "50.00%", "19.000", "1.000", "0", "3.0"]
     assert "H100" not in headings
     assert "H100" in table((2, 4), [PEER._replace(h100=PEER.cpu), ours()])
+    unrun = ours()._replace(seconds=())
+    assert table((2, 4), [unrun]).splitlines()[2].split()[5:7] == ["0.0", "0.50"], "no ms"
 
 
 def test_what_was_not_run_is_not_measured():

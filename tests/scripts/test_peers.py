@@ -68,3 +68,12 @@ def test_weights_and_moments_lie_where_a_strategy_says():
     words = [sbp.from_partition_spec(sharding.spec, mesh, 3) for sharding in wup]
     assert [str(word) for word in words] == ["(dp: B)", "(dp: S(1))"]
     assert str(sbp.from_partition_spec(batch.spec, mesh, 2)) == "(dp: S(0))"
+
+
+def test_split_between_products_a_sequence_sends_what_whole_ones_do():
+    makers = peers.makers(flowjax.make_mesh(MESH))
+    names = ("shard_map Megatron", "shard_map Megatron-SP")
+    megatron, split = peer_rows((2, 4), {name: makers[name] for name in names})
+    # A reduce-scatter and an all-gather send what an all-reduce does; norms and positions are more.
+    assert megatron.cpu.sent_nbytes <= split.cpu.sent_nbytes <= 1.01 * megatron.cpu.sent_nbytes
+    assert split.cpu.memory_nbytes < 0.9 * megatron.cpu.memory_nbytes

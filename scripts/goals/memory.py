@@ -1,0 +1,125 @@
+"""Plans under a memory limit, and of a step that computes activations again.
+
+In: the rows of known strategies on a mesh. Out: rows of ours, and goals: the compiled program holds
+no more than the limit, and activations that are computed again leave little else.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import sbp
+from models import gpt
+from scripts.goals.figures import Figures
+from scripts.goals.goal import Goal
+from scripts.goals.strategies import Ours, Row, our_rows
+
+LEAST_MEMORY = "sbp least memory"
+MESH = (8,)
+MOST_TEMPORARY_MB = 16.5
+"""Of a loop over blocks with `jax.checkpoint`; by hand, FSDP's temporaries are 16.3 MB."""
+STATE_MB = 3 * 4 * 3_448_064 / 8 / 1e6
+"""An eighth of parameters and moments."""
+RECOMPUTED = (
+    Ours("sbp bytes", "bytes"),
+    Ours(LEAST_MEMORY, "bytes", memory_limit=round((MOST_TEMPORARY_MB + STATE_MB) * 1e6)),
+)
+
+
+def limited(
+    sizes: tuple[int, ...], rows: Sequence[Row], config: gpt.GPTConfig = gpt.BENCHMARK,
+    target: Path | None = None,
+) -> tuple[list[Row], list[Goal]]:  # fmt: skip
+    """A plan by bytes under the limit of what the leanest peer holds, and whether it is kept.
+
+    Args:
+        sizes: Of the mesh.
+        rows: The peers'.
+        config: The model.
+        target: XLA's description of H100, to compile for it too.
+    """
+    held = [figures.memory_nbytes for row in rows for figures in (row.cpu, row.h100) if figures]
+    limit = min(held)
+    asked = Ours(LEAST_MEMORY, "bytes", memory_limit=limit)
+    where = f"mesh {','.join(map(str, sizes))}"
+    try:
+        (row,) = our_rows(sizes, (asked,), config, target)
+    except sbp.PlanError as error:
+        return [], [no_plan(where, limit, error)]
+    return [row], list(kept(where, limit, row))
+
+
+def kept(where: str, limit: int, row: Row) -> Iterator[Goal]:
+    """Whether the programs of a row hold no more than a limit.
+
+    Args:
+        where: The mesh.
+        limit: In bytes.
+        row: Planned under it.
+    """
+    assert row.plan is not None, "peers have no limit"
+    for backend, figures in _programs(row):
+        yield Goal(
+            "G6", f"{where}, {backend}, limit {limit / 1e6:.1f} MB",
+            f"{figures.memory_nbytes / 1e6:.1f} MB; planned {row.plan.memory_nbytes / 1e6:.1f}, "
+            f"sends {figures.sent_nbytes / 1e6:.3f}",
+            "<= the limit", figures.memory_nbytes <= limit,
+        )  # fmt: skip
+
+
+def no_plan(where: str, limit: int, error: sbp.PlanError) -> Goal:
+    """No plan was found under a limit, although the leanest peer shows that there is one.
+
+    Args:
+        where: The mesh.
+        limit: In bytes.
+        error: What the planner said.
+    """
+    where = f"{where}, limit {limit / 1e6:.1f} MB"
+    return Goal("G6", where, error.what, "<= the limit", False)
+
+
+def recomputed(
+    target: Path | None = None, config: gpt.GPTConfig = gpt.BENCHMARK
+) -> tuple[list[Row], list[Goal]]:
+    """The step whose loop computes activations again.
+
+    Args:
+        target: XLA's description of H100, to compile for it too.
+        config: The model.
+    """
+    config = dataclasses.replace(config, scan_layers=True, remat=True)
+    rows, goals = [], []
+    for asked in RECOMPUTED:
+        where = f"mesh {','.join(map(str, MESH))}, remat + scan"
+        try:
+            (row,) = our_rows(MESH, (asked,), config, target)
+        except sbp.PlanError as error:
+            goals.append(no_plan(where, asked.memory_limit or 0, error))
+        else:
+            rows.append(row)
+            goals += little_else(where, row)
+    return rows, goals
+
+
+def little_else(where: str, row: Row) -> Iterator[Goal]:
+    """Whether the temporaries of a row's programs are few.
+
+    Args:
+        where: The mesh.
+        row: Of a step that computes activations again.
+    """
+    for backend, figures in _programs(row):
+        temporary = figures.temporary_nbytes / 1e6
+        yield Goal(
+            "G6", f"{where}, {backend}, {row.name}",
+            f"temporaries {temporary:.1f} MB of {figures.memory_nbytes / 1e6:.1f}, "
+            f"sends {figures.sent_nbytes / 1e6:.3f}",
+            f"<= {MOST_TEMPORARY_MB} MB", temporary <= MOST_TEMPORARY_MB,
+        )  # fmt: skip
+
+
+def _programs(row: Row) -> Iterator[tuple[str, Figures]]:
+    yield "CPU", row.cpu
+    if row.h100:
+        yield "H100", row.h100
