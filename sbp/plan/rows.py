@@ -4,6 +4,7 @@ Comes in: an assignment and the prices. Goes out: frozen rows of plain values, w
 saves, and holds against the compiled program.
 """
 
+import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from sbp.algebra import ArrayType, NdSbp, Words, format_type
 from sbp.boxing import LOCAL_KINDS, Step
 from sbp.cost_model import CostModel, num_parts
+from sbp.factors import NdSignature
 from sbp.graph import (
     Boundary,
     Mesh,
@@ -232,7 +234,7 @@ def equation_rows(
         yield EquationRow(
             equation.source,
             equation.name,
-            "; ".join(f"{a}: {signature.axis(k)}" for k, a in enumerate(mesh.axes)),
+            _by_axis(signature, mesh),
             _typed(call.inputs, mesh, signature.inputs),
             _typed(call.outputs, mesh, signature.outputs),
             round((rule.flops(call) if rule else 0) / parts),
@@ -245,6 +247,12 @@ def equation_rows(
         )
 
 
+@functools.lru_cache(maxsize=4096)
+def _by_axis(signature: NdSignature, mesh: Mesh) -> str:
+    return "; ".join(f"{a}: {signature.axis(k)}" for k, a in enumerate(mesh.axes))
+
+
+@functools.lru_cache(maxsize=4096)
 def _typed(arrays: tuple[ArrayType, ...], mesh: Mesh, words: tuple[Words, ...]) -> tuple[str, ...]:
     pairs = zip(arrays, words, strict=True)
     return tuple(format_type(array, mesh.axes, word) for array, word in pairs)
