@@ -262,13 +262,16 @@ def _step_graph(
     )
     index = {candidate: number for number, candidate in enumerate(words)}
     blocks = [_num_blocks(candidate, sizes) for candidate in words]
-    found = [edge for edge in _edges(words, sizes, options) if edge[3] in index]
-    found.sort(key=lambda edge: (index[edge[3]], index[edge[2]]))
+    found = sorted(
+        (index[dst], index[src], kind, axes)
+        for kind, axes, src, dst in _edges(words, sizes, options)
+        if dst in index
+    )
     groups: dict[tuple[object, ...], StepGroup] = {}
     numbers: list[int] = []
-    for number, (kind, axes, src, dst) in enumerate(found):
-        before, after = blocks[index[src]], blocks[index[dst]]
-        reduces = isinstance(src[axes[0]], Partial)
+    for number, (dst, src, kind, axes) in enumerate(found):
+        before, after = blocks[src], blocks[dst]
+        reduces = isinstance(words[src][axes[0]], Partial)
         key = (kind, axes, before, after, reduces)
         if key not in groups:
             num_devices = math.prod(sizes[axis] for axis in axes)
@@ -276,13 +279,13 @@ def _step_graph(
                 len(groups), kind, axes, num_devices, before, after, reduces, number
             )
         numbers.append(groups[key].number)
-    dst_numbers = [index[edge[3]] for edge in found]
+    dst_numbers = np.array([edge[0] for edge in found], np.intp)
     return StepGraph(
         words,
         index,
-        np.array([index[edge[2]] for edge in found], np.intp),
-        np.array(dst_numbers, np.intp),
-        np.searchsorted(np.array(dst_numbers, np.intp), np.arange(len(words) + 1)),
+        np.array([edge[1] for edge in found], np.intp),
+        dst_numbers,
+        np.searchsorted(dst_numbers, np.arange(len(words) + 1)),
         np.array(numbers, np.intp),
         tuple(groups.values()),
     )
