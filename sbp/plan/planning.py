@@ -41,8 +41,11 @@ _LOG = logging.getLogger("sbp")
 
 Search = Literal["optimal", "greedy", "exhaustive"]
 
-MAX_EQUATIONS_AT_ONCE = 12
+MAX_EQUATIONS_AT_ONCE = 300
 """On three axes or more, larger programs are planned without the graph of all choices."""
+
+MAX_EQUATIONS_WITHOUT_KINDS = 12
+"""Up to here all choices are few, even where they could be grouped by kinds."""
 
 GAP_OF_KINDS = 0.01
 """Above this gap, a plan found by kinds of choices is improved two axes at a time."""
@@ -122,8 +125,9 @@ def make_plan(
     _LOG.info("planning %s, %d equations", name, num_equations)
 
     def search(build: Build) -> tuple[BoxingGraph, Solution]:
-        at_once = conditions.search != "optimal" or num_equations <= MAX_EQUATIONS_AT_ONCE
-        return _solve(graphs, build, conditions.search, at_once=at_once)
+        if conditions.search != "optimal" or sum(size > 1 for size in mesh.sizes) <= 2:
+            return _solve_at_once(build(None), conditions.search)
+        return _solve_on_many_axes(graphs, build, num_equations)
 
     found = search(graphs.build) if saved is None else _reuse(saved, traced, mesh, graphs.build)
 
@@ -153,22 +157,21 @@ def _num_equations(block: Block) -> int:
     return len(block.equations) + sum(inner)
 
 
-def _solve(
-    graphs: _Graphs, build: Build, search: Search, *, at_once: bool
+def _solve_on_many_axes(
+    graphs: _Graphs, build: Build, num_equations: int
 ) -> tuple[BoxingGraph, Solution]:
     """Searches among the graphs that `build` makes of those of the program."""
     costs, found = graphs.costs, None
-    if at_once or sum(size > 1 for size in costs.sizes) <= 2:
-        boxing = build(None)
-        solution = _solve_at_once(boxing, search)
-        found = None if solution is None else (boxing, solution)
-    else:
-        if axes_alike(costs):
-            found = plan_by_kinds(graphs.kinds, build, graphs.reduce_dtype)
-        if found is None or (found[1].gap > GAP_OF_KINDS and INTERRUPTED not in found[1].method):
-            found = plan_by_pairs(build, costs, found)
+    if axes_alike(costs) and num_equations > MAX_EQUATIONS_WITHOUT_KINDS:
+        found = plan_by_kinds(graphs.kinds, build, graphs.reduce_dtype)
+    if found and (found[1].gap <= GAP_OF_KINDS or INTERRUPTED in found[1].method):
+        return found
+    if num_equations <= MAX_EQUATIONS_AT_ONCE:
+        whole = _solve_at_once(build(None), "optimal")
+        return found if found and found[1].energy < whole[1].energy else whole
+    found = plan_by_pairs(build, costs, found)
     if found is None:
-        raise _no_plan(search)
+        raise _no_plan("optimal")
     return found
 
 
@@ -186,16 +189,20 @@ def _no_plan(search: Search) -> PlanError:
     )
 
 
-def _solve_at_once(boxing: BoxingGraph, search: Search) -> Solution | None:
+def _solve_at_once(boxing: BoxingGraph, search: Search) -> tuple[BoxingGraph, Solution]:
     problem = boxing.problem
     if search == "optimal":
         found = solve_optimally(problem, boxing.aspects, [_replicated(boxing)])
-        return found and dataclasses.replace(found, method=found.method + boxing.limits)
+        if found is None:
+            raise _no_plan(search)
+        return boxing, dataclasses.replace(found, method=found.method + boxing.limits)
     solve = solve_greedily if search == "greedy" else solve_exhaustively
     labels = tuple(solve(problem))
     energy = problem.energy(labels)
+    if not np.isfinite(energy):
+        raise _no_plan(search)
     bound = energy if search == "exhaustive" else float(sum(c.min() for c in problem.costs))
-    return Solution(labels, energy, bound, search) if np.isfinite(energy) else None
+    return boxing, Solution(labels, energy, bound, search)
 
 
 def _replicated(boxing: BoxingGraph) -> list[int]:

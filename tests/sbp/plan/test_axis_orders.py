@@ -32,6 +32,7 @@ PINS = [{}, {"x": "dp: S(0)"}, {"x": "tp: S(1)", "w": "pp: S(0), dp: B"}]
 
 def plan_of(fn, monkeypatch, most=0, mesh=CUBE, **options):
     monkeypatch.setattr(planning, "MAX_EQUATIONS_AT_ONCE", most)
+    monkeypatch.setattr(planning, "MAX_EQUATIONS_WITHOUT_KINDS", most)
     step = sbp.parallelize(fn, mesh=mesh, **options)
     return step.plan(X, W), step
 
