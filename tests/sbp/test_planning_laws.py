@@ -64,14 +64,14 @@ def test_pins_are_obeyed(data):
             assert dict(plan.results)[result] == dict(plan.arguments)[argument]
 
 
-# Three axes are planned by kinds of choices, which pins change: there the plan found again may be
-# dearer by more.
-@given(cases(sizes=((8,), (4,), (2, 4), (4, 2), (2, 2))))
+@given(cases())
 def test_a_plan_pinned_to_what_it_chose_costs_the_same(case):
     plan = case.plan()
     again = case.plan(in_sbp=dict(plan.arguments))
     assert plan.lower_bound <= again.cost
-    assert again.cost <= plan.cost * (1.0 if is_proven(again) else 1 + TOLERANCE)
+    # On three axes the relaxation is weaker, and more is left to local improvement.
+    tolerance = TOLERANCE if len(case.sizes) < 3 else 0.1
+    assert again.cost <= plan.cost * (1.0 if is_proven(again) else 1 + tolerance)
 
 
 @given(cases())
