@@ -11,6 +11,9 @@ nothing in between, and no floor, as into how many kernels XLA cuts it is not kn
 
 Communication is latency plus bytes over bandwidth on each link, by the ring or the tree, whichever
 is faster. It is added to compute, but for the share that `CostModel.overlap` assumes to be hidden.
+What can travel together shares one latency, by bytes, with as many as `BUCKET_NBYTES`. In a loop it
+can with those of its turn only (`sbp.graph.flow`), so that the same bytes wait more often in a loop
+than behind it. All-reduces are sent from where they lie; others are packed, which is priced too.
 """
 
 import math
@@ -71,12 +74,13 @@ class CostModel:
         """The link of each mesh axis."""
         return self.cluster.axis_links(self.sizes)
 
-    def step_seconds(self, step: Step, *, bucketed: bool = False) -> float:
+    def step_seconds(self, step: Step, *, bucket: int = 0) -> float:
         """Time of one boxing step.
 
         Args:
             step: A step with its bytes.
-            bucketed: Whether it can travel together with others of its kind.
+            bucket: Bytes with which it can travel, its own included, of which it pays its part of
+                one latency; 0 if it travels alone.
         """
         memory = 2 * step.local_nbytes / self.cluster.device.memory_bandwidth
         if step.nbytes == 0:
@@ -84,13 +88,17 @@ class CostModel:
         waits = [self._ring_seconds(step)]
         if step.kind == "all-reduce":
             waits.append(self._tree_seconds(step))
-        if bucketed:
+        if bucket:
             # An all-reduce goes round twice, so that it costs what its two halves cost.
             passes = 2 if step.kind == "all-reduce" else 1
-            part = min(1.0, step.nbytes / passes / BUCKET_NBYTES)
+            part = min(1.0, step.nbytes / passes / bucket)
             waits = [(latency * part, transfer) for latency, transfer in waits]
+            if step.kind != "all-reduce":
+                # Laid end to end with others before or behind, on the side that holds more.
+                packed = (1.0 - part) * max(step.nbytes, step.local_nbytes)
+                memory += 2 * packed / self.cluster.device.memory_bandwidth
         wire = min(latency + transfer for latency, transfer in waits)
-        return memory + wire * (1.0 - self.overlap * bucketed)
+        return memory + wire * (1.0 - self.overlap * (bucket > 0))
 
     def _ring_seconds(self, step: Step) -> tuple[float, float]:
         """Latency and transfer by a ring on each axis: n - 1 steps, or 2 (n - 1) to reduce to all.
@@ -129,9 +137,9 @@ class CostModel:
     def _wide_axes(self, step: Step) -> list[int]:
         return [axis for axis in step.axes if self.sizes[axis] > 1]
 
-    def step_price(self, step: Step, *, bucketed: bool = False) -> float:
+    def step_price(self, step: Step, *, bucket: int = 0) -> float:
         """Price of one boxing step, in units of the objective."""
-        seconds = self.step_seconds(step, bucketed=bucketed)
+        seconds = self.step_seconds(step, bucket=bucket)
         if self.objective == "time":
             return float(round(seconds * PICOSECONDS))
         return float(round(step.nbytes * BYTE_PRICE + seconds * SECOND_PRICE))

@@ -75,34 +75,34 @@ class Tables:
     def __init__(self, costs: CostModel) -> None:
         """Starts without tables."""
         self.costs = costs
-        self._tables: dict[tuple[ArrayType, frozenset[Partial], bool], BoxingTable] = {}
-        self._merged: dict[tuple[ArrayType, frozenset[Partial], bool, Axes], MergedTable] = {}
+        self._tables: dict[tuple[ArrayType, frozenset[Partial], int], BoxingTable] = {}
+        self._merged: dict[tuple[ArrayType, frozenset[Partial], int, Axes], MergedTable] = {}
         self._wires: dict[tuple[ArrayType, frozenset[Partial]], BoxingTable] = {}
         # By identity, as hashing thousands of words takes longer than what it saves.
         self._ports: dict[int, _Distinct] = {}
         self._matrices: dict[tuple[int, ...], NDArray[np.float64]] = {}
         self._shared: dict[tuple[Any, ...], _Shared] = {}
 
-    def table(self, array: ArrayType, partials: frozenset[Partial], bucketed: bool) -> BoxingTable:
+    def table(self, array: ArrayType, partials: frozenset[Partial], bucket: int) -> BoxingTable:
         """The table that prices boxings of an array."""
-        key = (array, partials, bucketed)
+        key = (array, partials, bucket)
         if key not in self._tables:
-            price = self._price(bucketed)
+            price = self._price(bucket)
             self._tables[key] = BoxingTable(array, self.costs.sizes, partials, price)
         return self._tables[key]
 
     def merged(
-        self, array: ArrayType, partials: frozenset[Partial], bucketed: bool, axes: Axes
+        self, array: ArrayType, partials: frozenset[Partial], bucket: int, axes: Axes
     ) -> MergedTable:
         """The table that prices boxings of an array up to the order of axes."""
-        key = (array, partials, bucketed, axes)
+        key = (array, partials, bucket, axes)
         if key not in self._merged:
-            price = self._price(bucketed)
+            price = self._price(bucket)
             self._merged[key] = MergedTable(array, self.costs.sizes, partials, price, axes)
         return self._merged[key]
 
-    def _price(self, bucketed: bool) -> Callable[[Step], int]:
-        return lambda step: int(self.costs.step_price(step, bucketed=bucketed))
+    def _price(self, bucket: int) -> Callable[[Step], int]:
+        return lambda step: int(self.costs.step_price(step, bucket=bucket))
 
     def wire(self, array: ArrayType, partials: frozenset[Partial]) -> BoxingTable:
         """The table that tells which boxings send nothing."""
@@ -223,7 +223,7 @@ def connect(graph: Graph, tables: Tables, offered: Sequence[Words] = ()) -> Boxi
         partials = tables.partials(writer, readers).union(
             word for word in extra or () if isinstance(word, Partial)
         )
-        array = (value.type, partials, value in graph.flow.bucketed)
+        array = (value.type, partials, graph.flow.bucketed.get(value, 0))
         axes = graph.exchangeable
         table = tables.merged(*array, axes) if axes else tables.table(*array)
         if len(readers) == 1:

@@ -6,6 +6,7 @@ few elementwise steps from an argument or a result, where collectives can travel
 
 from dataclasses import dataclass, field
 
+from sbp.cost_model import BUCKET_NBYTES
 from sbp.rules import find_rule
 from sbp.tracing import Atom, Block, Equation, Value
 
@@ -21,12 +22,13 @@ class Flow:
         stored: Must be in memory: read by something that does not fuse, or leaves its block.
         bucketed: Boxings of it can travel together with others: it is an argument or a result up
             to elementwise steps (a weight on its way in, a gradient on its way out). These are the
-            ones that `CostModel.overlap` may assume hidden behind compute.
+            ones that `CostModel.overlap` may assume hidden behind compute. With how many bytes they
+            travel at most: in a loop, with what enters or leaves it in a turn.
     """
 
     fused: set[Value] = field(default_factory=set)
     stored: set[Value] = field(default_factory=set)
-    bucketed: set[Value] = field(default_factory=set)
+    bucketed: dict[Value, int] = field(default_factory=dict)
 
     def memory_traffic(self, equation: Equation) -> tuple[bool, ...]:
         """Which operands, then which results, of an equation go through memory."""
@@ -56,8 +58,9 @@ def analyse(block: Block) -> Flow:
     """Facts about every value of a program, bodies included."""
     flow = Flow()
     _note_memory(block, flow)
-    flow.bucketed |= _from_arguments(block, set(block.inputs))
-    flow.bucketed |= _to_results(block, _values(block.outputs))
+    for find, ends in (_from_arguments, set(block.inputs)), (_to_results, _values(block.outputs)):
+        for value, nbytes in find(block, ends, BUCKET_NBYTES).items():
+            flow.bucketed[value] = max(nbytes, flow.bucketed.get(value, 0))
     return flow
 
 
@@ -82,26 +85,31 @@ def _note_memory(block: Block, flow: Flow) -> None:
             flow.stored |= _values(equation.inputs)
 
 
-def _from_arguments(block: Block, near: set[Value]) -> set[Value]:
-    near = set(near)
+def _in_a_turn(values: set[Value]) -> int:
+    """Bytes that a loop's collectives can share in one turn; an empty array sends nothing."""
+    return min(BUCKET_NBYTES, max(1, sum(value.type.nbytes for value in values)))
+
+
+def _from_arguments(block: Block, ends: set[Value], bucket: int) -> dict[Value, int]:
+    near = dict.fromkeys(ends, bucket)
     for equation in block.equations:
         if equation.name == "scan":
             body = equation.bodies[0]
             pairs = zip(equation.inputs, body.inputs, strict=True)
             carried = set(body.inputs[slice(*carry_range(equation))])
             start = {v for outer, v in pairs if outer in near and v not in carried}
-            near |= _from_arguments(body, start)
+            near |= _from_arguments(body, start, _in_a_turn(start))
         elif is_fusible(equation) and equation.inputs:
             sources = _values(equation.inputs)
-            if sources and sources <= near:
-                near |= set(equation.outputs)
+            if sources and sources <= near.keys():
+                near |= dict.fromkeys(equation.outputs, bucket)
     return near
 
 
-def _to_results(block: Block, near: set[Value]) -> set[Value]:
-    near = set(near)
+def _to_results(block: Block, ends: set[Value], bucket: int) -> dict[Value, int]:
+    near = dict.fromkeys(ends, bucket)
     for equation in reversed(block.equations):
-        if not near & set(equation.outputs):
+        if near.keys().isdisjoint(equation.outputs):
             continue
         if equation.name == "scan":
             body = equation.bodies[0]
@@ -109,9 +117,10 @@ def _to_results(block: Block, near: set[Value]) -> set[Value]:
             stacked = zip(
                 equation.outputs[stop - start :], body.outputs[stop - start :], strict=True
             )
-            near |= _to_results(body, _values(tuple(v for outer, v in stacked if outer in near)))
+            leaving = _values(tuple(v for outer, v in stacked if outer in near))
+            near |= _to_results(body, leaving, _in_a_turn(leaving))
         elif is_fusible(equation):
-            near |= _values(equation.inputs)
+            near |= dict.fromkeys(_values(equation.inputs), bucket)
     return near
 
 

@@ -28,7 +28,7 @@ class Boxing:
         steps: The collectives and local steps, in order.
         count: How many times it happens.
         source: Line or path that asks for it.
-        bucketed: Whether it travels together with others.
+        bucket: Bytes with which it can travel; 0 if it travels alone.
         reader: Number of the node that asks for it.
     """
 
@@ -38,7 +38,7 @@ class Boxing:
     steps: tuple[Step, ...]
     count: int
     source: str
-    bucketed: bool
+    bucket: int
     reader: int
 
 
@@ -53,7 +53,7 @@ class Assignment:
 
     boxing: BoxingGraph
     labels: tuple[int, ...]
-    _paths: dict[tuple[ArrayType, Words, Words, bool], tuple[Step, ...]] = field(
+    _paths: dict[tuple[ArrayType, Words, Words, int], tuple[Step, ...]] = field(
         default_factory=dict
     )
 
@@ -114,8 +114,8 @@ class Assignment:
 
     def path(self, value: Value, src: Words, dst: Words) -> tuple[Step, ...]:
         """The steps from some words of a value to others."""
-        bucketed = value in self.boxing.graph.flow.bucketed
-        key = (value.type, src, dst, bucketed)
+        bucket = self.boxing.graph.flow.bucketed.get(value, 0)
+        key = (value.type, src, dst, bucket)
         if key not in self._paths:
             self._paths[key] = self._table(value).path(src, dst) if src != dst else ()
         return self._paths[key]
@@ -123,13 +123,13 @@ class Assignment:
     def constant_path(self, constant: Constant, dst: Words) -> tuple[Step, ...]:
         """The local steps from a number that every device knows to some words."""
         partials = frozenset(word for word in dst if isinstance(word, Partial))
-        table = self.boxing.tables.table(constant.type, partials, False)
+        table = self.boxing.tables.table(constant.type, partials, 0)
         return table.path((B,) * len(dst), dst)
 
     def _table(self, value: Value) -> BoxingTable:
         graph = self.boxing.graph
         partials = self.boxing.tables.partials(graph.writers[value], graph.readers[value])
-        return self.boxing.tables.table(value.type, partials, value in graph.flow.bucketed)
+        return self.boxing.tables.table(value.type, partials, graph.flow.bucketed.get(value, 0))
 
     def boxings(self) -> Iterator[Boxing]:
         """Every change of words that happens, once for each pair of words of a value."""
@@ -154,5 +154,5 @@ class Assignment:
         node = graph.nodes[port.node]
         return Boxing(
             value, src, dst, self.path(value, src, dst), count, node.source or node.name,
-            value in graph.flow.bucketed, port.node,
+            graph.flow.bucketed.get(value, 0), port.node,
         )  # fmt: skip

@@ -135,7 +135,7 @@ def boxing_rows(
                 str(boxing.value.type.dtype),
                 step.nbytes,
                 boxing.count,
-                costs.step_seconds(step, bucketed=boxing.bucketed),
+                costs.step_seconds(step, bucket=boxing.bucket),
                 position,
                 reader,
                 names.get(boxing.value, ""),

@@ -9,9 +9,9 @@ boxings behind which most others stand in line go next, with all that can share 
 So each collective is made when nothing can do without it any longer, and takes along all that is
 ready by then: on values with a first and a last moment this is the least number of collectives.
 
-Memory stays near that of boxings made one by one. A launch holds at most `BUCKET_NBYTES`, and as
-much at most is boxed ahead of its need; reductions, which free memory, wait only until they fill a
-launch.
+Memory stays near that of boxings made one by one. A launch holds at most `BUCKET_NBYTES`, of
+all-reduces `ALL_REDUCE_NBYTES`; of others as much at most is boxed ahead of its need, and
+reductions, which free memory, wait only until they fill a launch.
 """
 
 import heapq
@@ -25,8 +25,11 @@ from sbp.tracing import Equation, Value
 At = tuple[Value, Words]
 """A value in some words: what equations wait for."""
 
-BUCKET_NBYTES = 4 * 2**20
+BUCKET_NBYTES = 8 * 2**20
 """Enough for latency to be a small part; XLA's GPU compiler merges further, as memory allows."""
+
+ALL_REDUCE_NBYTES = 30 * 2**20
+"""An all-reduce is not packed and gives back as much memory as it takes: up to where XLA merges."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,7 +166,7 @@ class Scheduler:
         queue = self._queues.setdefault(need if key is None else key, [])
         if self._reduces(need):
             # What is launched may come back, for another reduction of the same kind.
-            while queue and sum(map(self._nbytes, [*queue, need])) > BUCKET_NBYTES:
+            while queue and sum(map(self._nbytes, [*queue, need])) > self._room(need):
                 yield from self._launch(tuple(queue))
         queue.append(need)
 
@@ -176,7 +179,7 @@ class Scheduler:
 
         queue = max(filter(None, self._queues.values()), key=lambda queue: max(map(urgency, queue)))
         first = max(queue, key=urgency)
-        members, room = [first], BUCKET_NBYTES - self._nbytes(first)
+        members, room = [first], self._room(first) - self._nbytes(first)
         for need in sorted(queue, key=self._place.__getitem__):
             nbytes = self._nbytes(need)
             ahead = 0 if self._reduces(need) else nbytes
@@ -205,6 +208,10 @@ class Scheduler:
     def _reduces(self, need: Need) -> bool:
         step = self._step(need)
         return isinstance(step.src[step.axes[0]], Partial)
+
+    def _room(self, need: Need) -> int:
+        """Most bytes of a launch in which the next collective may travel."""
+        return ALL_REDUCE_NBYTES if self._step(need).kind == "all-reduce" else BUCKET_NBYTES
 
     def _nbytes(self, need: Need) -> int:
         """Bytes at either end of the next collective, whichever are more."""

@@ -18,6 +18,7 @@ from sbp.hardware import BY_NAME, CPU, H100_NODE, Link
 F32 = np.dtype("float32")
 X = ArrayType((64, 64), F32)
 COSTS = CostModel(H100_NODE, (8,))
+LINK = H100_NODE.inside
 
 
 def step(src, dst, array=X, sizes=(8,)):
@@ -47,20 +48,47 @@ def test_local_steps_cost_memory_traffic_only():
 @pytest.mark.parametrize(("src", "dst"), [(Split(0), B), (P, B), (P, Split(0))])
 def test_what_travels_together_pays_its_part_of_the_latency(src, dst):
     small = step(src, dst)
-    alone, together = COSTS.step_seconds(small), COSTS.step_seconds(small, bucketed=True)
+    alone, together = COSTS.step_seconds(small), COSTS.step_seconds(small, bucket=BUCKET_NBYTES)
     assert together < 0.1 * alone
     large = step(src, dst, ArrayType((2**12, 2**14), F32))
     assert large.nbytes > 2 * BUCKET_NBYTES
-    assert COSTS.step_seconds(large, bucketed=True) == COSTS.step_seconds(large)
+    assert COSTS.step_seconds(large, bucket=BUCKET_NBYTES) == COSTS.step_seconds(large)
+
+
+@pytest.mark.parametrize(("src", "dst"), [(Split(0), B), (P, Split(0))])
+def test_a_bucket_in_a_loop_pays_its_latency_each_turn(src, dst):
+    turn, whole = ArrayType((64, 64), F32), ArrayType((16, 64, 64), F32)
+    behind = COSTS.step_seconds(step(src, dst, whole), bucket=BUCKET_NBYTES)
+    inside = COSTS.step_seconds(step(src, dst, turn), bucket=turn.nbytes)
+    shared = COSTS.step_seconds(step(src, dst, turn), bucket=4 * turn.nbytes)
+    latency = 7 * H100_NODE.inside.latency
+    assert inside >= 7 / 8 * latency
+    assert inside / 4 < shared < inside / 3
+    assert 16 * inside > behind + 13 * latency
+
+
+def test_what_is_packed_is_copied_and_an_all_reduce_is_not():
+    def excess(src, dst, array=X):
+        """Beyond the latency, relative to the traffic of the array."""
+        far = dataclasses.replace(H100_NODE, inside=dataclasses.replace(LINK, latency=0.0))
+        costs, found = CostModel(far, (8,)), step(src, dst, array)
+        seconds = costs.step_seconds(found, bucket=BUCKET_NBYTES) - costs.step_seconds(found)
+        return seconds * H100_NODE.device.memory_bandwidth / (2 * array.nbytes)
+
+    assert excess(P, B) == pytest.approx(0, abs=1e-9)
+    assert excess(Split(0), B) == pytest.approx(1, rel=0.01)
+    assert excess(P, Split(0)) == pytest.approx(7 / 8, rel=0.01)
+    large = ArrayType((2**12, 2**14), F32)
+    assert excess(Split(0), B, large) == pytest.approx(0, abs=1e-9)  # fills its bucket alone
 
 
 @pytest.mark.parametrize("shape", [(8,), (64, 64), (2**12, 2**12)])
-@pytest.mark.parametrize("bucketed", [False, True])
-def test_an_all_reduce_is_no_dearer_than_its_two_halves(shape, bucketed):
+@pytest.mark.parametrize("bucket", [0, BUCKET_NBYTES])
+def test_an_all_reduce_is_no_dearer_than_its_two_halves(shape, bucket):
     array = ArrayType(shape, F32)
 
     def price(src, dst):
-        return COSTS.step_price(step(src, dst, array), bucketed=bucketed)
+        return COSTS.step_price(step(src, dst, array), bucket=bucket)
 
     assert price(P, B) <= price(P, Split(0)) + price(Split(0), B) + 1
 
@@ -69,8 +97,8 @@ def test_an_all_reduce_is_no_dearer_than_its_two_halves(shape, bucketed):
 def test_prices_are_whole_numbers_and_not_negative(sizes, objective):
     costs = CostModel(CPU, sizes, objective)
     for found in BoxingTable(ArrayType((8, 16), F32), sizes, {P}).steps():
-        for bucketed in (False, True):
-            price = costs.step_price(found, bucketed=bucketed)
+        for bucket in (0, BUCKET_NBYTES):
+            price = costs.step_price(found, bucket=bucket)
             assert price == int(price) >= 0
 
 
@@ -159,15 +187,15 @@ def test_more_bytes_never_take_less_time(name, sizes):
 def test_overlap_hides_its_share_of_the_wire_where_collectives_are_bucketed(src, dst):
     found = step(src, dst, ArrayType((2**12, 2**12), F32))
 
-    def seconds(overlap, bucketed):
+    def seconds(overlap, bucket):
         costs = dataclasses.replace(COSTS, overlap=overlap)
-        return costs.step_seconds(found, bucketed=bucketed)
+        return costs.step_seconds(found, bucket=bucket)
 
-    assert seconds(0.5, False) == COSTS.step_seconds(found)
+    assert seconds(0.5, 0) == COSTS.step_seconds(found)
     memory = 2 * found.local_nbytes / H100_NODE.device.memory_bandwidth
-    wire = COSTS.step_seconds(found, bucketed=True) - memory
-    assert seconds(0.75, True) == pytest.approx(memory + wire / 4)
-    assert seconds(1.0, True) == pytest.approx(memory)
+    wire = COSTS.step_seconds(found, bucket=BUCKET_NBYTES) - memory
+    assert seconds(0.75, BUCKET_NBYTES) == pytest.approx(memory + wire / 4)
+    assert seconds(1.0, BUCKET_NBYTES) == pytest.approx(memory)
 
 
 @pytest.mark.parametrize(("src", "dst"), [(Split(0), B), (P, B), (P, Split(0)),

@@ -143,6 +143,24 @@ def test_the_plan_of_a_gpt_is_proven_within_one_percent(scan, sizes):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("scan", [True, False], ids=["scan", "unrolled"])
+@pytest.mark.parametrize(("style", "most"), [("dp", 1), ("fsdp", 8)])
+def test_a_step_of_the_benchmark_runs_few_collectives(style, most, scan):
+    """Compiled for eight CPU devices: one all-reduce, or two collectives for each of 4 layers."""
+    config = dataclasses.replace(gpt.BENCHMARK, scan_layers=scan)
+    train_step, (state, batch) = gpt.example(config=config)
+    step = sbp.parallelize(
+        train_step, mesh=flowjax.make_mesh("dp=8"), hardware="h100", donate_argnums=0,
+        in_sbp=gpt.words(config, style, ("dp",)),
+    )  # fmt: skip
+    audit = sbp.audit(step.lower(state, batch).compile(QUICK), step.plan(state, batch))
+    assert audit.unplanned == audit.missing == ()
+    runs = {row.instruction: row.count for row in audit.collectives}
+    assert 1 <= sum(runs.values()) <= most
+    assert audit.total_nbytes <= 24.14e6
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("sizes", "most_nbytes"), [((8,), 24.14e6), ((2, 4), 19.90e6)], ids=str)
 def test_bytes_of_the_benchmark(sizes, most_nbytes):
     """Planned for fewest bytes, compiled for eight CPU devices, and audited."""

@@ -17,12 +17,14 @@ from sbp.tracing import Equation, Value
 NBYTES = 64
 GATHER = Step("all-gather", (0,), (Split(0),), (B,), 56, 64)
 REDUCE = Step("all-reduce", (0,), (P,), (B,), 112, 64)
+SCATTER = Step("reduce-scatter", (0,), (P,), (Split(0),), 56, 8)
 MASK = Step("mask", (0,), (B,), (P,), 0, 64)
 
 
 def room_for(count):
-    """At most so many arrays in a launch."""
-    return mock.patch.object(scheduling, "BUCKET_NBYTES", count * NBYTES)
+    """At most so many arrays in a launch, whatever its kind."""
+    names = "BUCKET_NBYTES", "ALL_REDUCE_NBYTES"
+    return mock.patch.multiple(scheduling, **dict.fromkeys(names, count * NBYTES))
 
 
 def value():
@@ -146,6 +148,16 @@ def test_reductions_do_not_wait_once_they_fill_a_launch():
     places = [k for k, turn in enumerate(order) if isinstance(turn, Launch)]
     assert [len(order[place].needs) for place in places] == [2, 2, 1]
     assert places == [3, 6, 7]
+
+
+def test_all_reduces_fill_a_larger_launch():
+    steps = {"reduce-scatter": SCATTER, "all-reduce": REDUCE}
+    sizes = {"BUCKET_NBYTES": 2 * NBYTES, "ALL_REDUCE_NBYTES": 4 * NBYTES}
+    for kind, launches in ("reduce-scatter", [2, 2, 1]), ("all-reduce", [4, 1]):
+        chain = Chain(6, [(k, 5) for k in range(5)], (steps[kind],))
+        with mock.patch.multiple(scheduling, **sizes):
+            order = chain.order()
+        assert [len(turn.needs) for turn in order if isinstance(turn, Launch)] == launches
 
 
 def test_a_reduction_that_few_wait_for_lets_others_go_first():
