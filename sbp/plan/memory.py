@@ -54,7 +54,7 @@ class Memory:
 
 def find_memory(
     assignment: Assignment, block: Block, num_arguments: int, tied: Iterable[int] = (),
-    *, fuses_reductions: bool = True,
+    *, on_cpu: bool = False,
 ) -> Memory:  # fmt: skip
     """Follows every array in memory from birth to last use.
 
@@ -63,10 +63,10 @@ def find_memory(
         block: The program.
         num_arguments: How many of its inputs are arguments; the rest is closed over.
         tied: Positions of results that take the place of an argument.
-        fuses_reductions: Whether a reduction can read what its own kernel computes.
+        on_cpu: Whether XLA's CPU backend compiles it.
     """
     wanted = [assignment.label(None, "result", k) for k in range(len(block.outputs))]
-    tape, buffers = record(assignment, block, wanted, fuses_reductions=fuses_reductions)
+    tape, buffers = record(assignment, block, wanted, on_cpu=on_cpu)
     for end in tape.ends:
         end.forced = True
     kinds = dict.fromkeys(tape.ends, RESULTS)

@@ -131,7 +131,7 @@ def make_plan(
         assignment = Assignment(boxing, solution.labels)
         held = find_memory(
             assignment, traced.block, traced.num_arguments, boundary.ties,
-            fuses_reductions=costs.cluster.name != CPU_NAME,
+            on_cpu=costs.cluster.name == CPU_NAME,
         )  # fmt: skip
         return Candidate(assignment, solution, held)
 

@@ -10,6 +10,7 @@ from sbp.boxing import Step
 from sbp.graph import is_fusible, reads_fused
 from sbp.plan.assignment import Assignment
 from sbp.plan.buffers import Buffer, Event, Scope, Tape
+from sbp.plan.kernels import NOTHING, Extra, extra
 from sbp.plan.ordering import operand_words, order_block
 from sbp.plan.scheduling import Launch, Need
 from sbp.tracing import Atom, Block, Equation, Value
@@ -23,7 +24,7 @@ EXPENSIVE = frozenset(
 
 
 def record(
-    assignment: Assignment, block: Block, wanted: Sequence[Words], *, fuses_reductions: bool = True
+    assignment: Assignment, block: Block, wanted: Sequence[Words], *, on_cpu: bool = False
 ) -> tuple[Tape, list[Buffer]]:
     """The program as a tape, and every buffer in the order of making.
 
@@ -31,10 +32,9 @@ def record(
         assignment: The choices.
         block: The program.
         wanted: Words of its results.
-        fuses_reductions: Whether a reduction can read what its own kernel computes; XLA's CPU
-            backend calls a library for it, which reads memory.
+        on_cpu: Whether XLA's CPU backend compiles it, which reduces what lies in memory only.
     """
-    recorder = _Recorder(assignment, fuses_reductions)
+    recorder = _Recorder(assignment, on_cpu)
     tape, scope = Tape(0), Scope()
     for value in block.inputs:
         words = assignment.written(value)
@@ -46,9 +46,10 @@ def record(
 
 
 class _Recorder:
-    def __init__(self, assignment: Assignment, fuses_reductions: bool) -> None:
+    def __init__(self, assignment: Assignment, on_cpu: bool) -> None:
         self.assignment = assignment
-        self.reads_fused = reads_fused if fuses_reductions else is_fusible
+        self.on_cpu = on_cpu
+        self.reads_fused = is_fusible if on_cpu else reads_fused
         self.sizes = assignment.boxing.graph.mesh.sizes
         self.buffers: list[Buffer] = []
         self.num_tapes = 1
@@ -181,10 +182,20 @@ class _Recorder:
         self, tape: Tape, equation: Equation, args: tuple[Buffer, ...], scope: Scope
     ) -> None:
         fused = is_fusible(equation) and not equation.has_effects
+        more = NOTHING if fused else self.extra(equation)
+        args = tuple(
+            self.copy(tape, equation, buffer) if place in more.copied else buffer
+            for place, buffer in enumerate(args)
+        )
         taken = dict.fromkeys(args)
         inputs = tuple(taken) if self.reads_fused(equation) and not equation.has_effects else ()
         if not inputs:
             self.force(args)
+        if more.raw_nbytes:
+            # What the kernel writes is read by one that can be fused with those after it.
+            raw = self.add(Buffer(more.raw_nbytes, tape.number), tape)
+            tape.events.append(Event(equation.source, equation, tuple(taken), (raw,)))
+            fused, inputs, taken = True, (raw,), {raw: None}
         outputs: list[Buffer] = []
         for value in equation.outputs:
             words = self.assignment.written(value)
@@ -195,6 +206,31 @@ class _Recorder:
             ), tape))  # fmt: skip
             scope.hold(value, words, outputs[-1])
         tape.events.append(Event(equation.source, equation, tuple(taken), tuple(outputs)))
+
+    def extra(self, equation: Equation) -> Extra:
+        """What a kernel holds beside its operands and its result."""
+        if not equation.outputs:
+            return NOTHING
+        operands = operand_words(self.assignment, equation)
+        inputs = [local_type(atom.type, words, self.sizes) for atom, words in operands]
+        value = equation.outputs[0]
+        output = local_type(value.type, self.assignment.written(value), self.sizes)
+        return extra(equation, inputs, output, on_cpu=self.on_cpu)
+
+    def copy(self, tape: Tape, equation: Equation, source: Buffer) -> Buffer:
+        """An operand in another layout; what it is made of can be computed on the way."""
+        new = Buffer(source.nbytes, tape.number, fused=True, inputs=(source,), forced=True)
+        self.add(new, tape)
+        is_here = source.tape == tape.number
+        if self.on_cpu and is_here and source in tape.held:
+            new.made = 0
+        elif self.on_cpu and is_here and source.made < len(tape.events):
+            # Breadth first: XLA's CPU backend copies as soon as there is something to copy.
+            new.made = source.made
+            tape.events[new.made].writes += (new,)
+        else:
+            tape.events.append(Event(equation.source, None, (source,), (new,)))
+        return new
 
     def run_scan(
         self, tape: Tape, equation: Equation, args: tuple[Buffer, ...], scope: Scope
