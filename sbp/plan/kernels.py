@@ -39,6 +39,12 @@ class Extra:
 NOTHING = Extra()
 
 
+def is_library_call(equation: Equation) -> bool:
+    """Whether XLA's CPU backend calls a library for an equation."""
+    name = equation.name
+    return name in ("dot_general", "conv_general_dilated") or name.startswith("reduce_")
+
+
 def extra(
     equation: Equation, inputs: Sequence[ArrayType], output: ArrayType, *, on_cpu: bool
 ) -> Extra:

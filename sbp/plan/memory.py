@@ -107,7 +107,9 @@ class _Life:
                 if len(around) > 1:
                     break
             kernels[buffer] = around
-            if not buffer.fused or buffer.forced or (len(around) > 1 and not buffer.again):
+            ends_call = buffer.spread and len(buffer.inputs[0].readers) == 1
+            is_kept = len(around) > 1 and not buffer.again
+            if not buffer.fused or buffer.forced or ends_call or is_kept:
                 self.stored.add(buffer)
                 self._of_tape.setdefault(buffer.tape, []).append(buffer)
         for buffer in buffers:

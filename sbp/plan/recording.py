@@ -10,7 +10,7 @@ from sbp.boxing import Step
 from sbp.graph import is_fusible, reads_fused
 from sbp.plan.assignment import Assignment
 from sbp.plan.buffers import Buffer, Event, Scope, Tape
-from sbp.plan.kernels import NOTHING, Extra, extra
+from sbp.plan.kernels import NOTHING, Extra, extra, is_library_call
 from sbp.plan.ordering import operand_words, order_block
 from sbp.plan.scheduling import Launch, Need
 from sbp.tracing import Atom, Block, Equation, Value
@@ -52,6 +52,7 @@ class _Recorder:
         self.reads_fused = is_fusible if on_cpu else reads_fused
         self.sizes = assignment.boxing.graph.mesh.sizes
         self.buffers: list[Buffer] = []
+        self.by_library: set[Buffer] = set()
         self.num_tapes = 1
 
     def add(self, buffer: Buffer, tape: Tape) -> Buffer:
@@ -203,9 +204,17 @@ class _Recorder:
             again = equation.name not in EXPENSIVE and sum(x.nbytes for x in taken) <= nbytes
             outputs.append(self.add(Buffer(
                 nbytes, tape.number, value, words, fused=fused, inputs=inputs, again=again,
+                spread=self.spreads(equation, inputs),
             ), tape))  # fmt: skip
             scope.hold(value, words, outputs[-1])
+        if self.on_cpu and is_library_call(equation):
+            self.by_library.update(outputs)
         tape.events.append(Event(equation.source, equation, tuple(taken), tuple(outputs)))
+
+    def spreads(self, equation: Equation, inputs: tuple[Buffer, ...]) -> bool:
+        """Whether an equation broadcasts what a library computed, or a part of a kernel of that."""
+        behind = {x for source in inputs for x in (source, *source.inputs)}
+        return equation.name == "broadcast_in_dim" and not behind.isdisjoint(self.by_library)
 
     def extra(self, equation: Equation) -> Extra:
         """What a kernel holds beside its operands and its result."""
@@ -221,14 +230,10 @@ class _Recorder:
         """An operand in another layout; what it is made of can be computed on the way."""
         new = Buffer(source.nbytes, tape.number, fused=True, inputs=(source,), forced=True)
         self.add(new, tape)
-        is_here = source.tape == tape.number
-        if self.on_cpu and is_here and source in tape.held:
-            new.made = 0
-        elif self.on_cpu and is_here and source.made < len(tape.events):
+        if self.on_cpu:
             # Breadth first: XLA's CPU backend copies as soon as there is something to copy.
-            new.made = source.made
-            tape.events[new.made].writes += (new,)
-        else:
+            new.made = _soonest(source, tape)
+        if new.made == len(tape.events):
             tape.events.append(Event(equation.source, None, (source,), (new,)))
         return new
 
@@ -322,3 +327,16 @@ class _Recorder:
         for value, buffer in zip(values, made, strict=True):
             scope.hold(value, buffer.words, buffer)
         return made
+
+
+def _soonest(buffer: Buffer, tape: Tape) -> int:
+    """The event of a tape with which all is there that a buffer is computed from."""
+    waiting, seen, soonest = [buffer], {buffer}, 0
+    while waiting:
+        buffer = waiting.pop()
+        if buffer.tape == tape.number and buffer not in tape.held:
+            if not buffer.fused:
+                soonest = max(soonest, buffer.made)
+            waiting += [x for x in buffer.inputs if buffer.fused and x not in seen]
+            seen.update(buffer.inputs)
+    return soonest
