@@ -77,9 +77,7 @@ def _of_convolution(equation: Equation, output: ArrayType, on_cpu: bool) -> Extr
     if on_cpu:
         space = tuple(range(1, last))
         image, filters = (0, last, *space), (last, last - 1, *range(last - 1))
-        foreign = [
-            order != own for order, own in zip(orders, (image, filters, image), strict=True)
-        ]
+        foreign = [order != own for order, own in zip(orders, (image, filters, image), strict=True)]
     else:
         foreign = [{*order[:2]} != {0, last} for order in orders]
     copied = tuple(k for k in (0, 1) if foreign[k])

@@ -140,8 +140,9 @@ class _Life:
         for buffer in buffers:
             for source in self._behind[buffer]:
                 now = path[source.tape]
-                if source not in self.first and source.lazy:
-                    self.use(source.inputs, path)
+                if source not in self.first:
+                    made = {} if source.lazy else {source.tape: source.made}
+                    self.use(source.inputs, {**path, **made})
                 self.last[source] = max(self.last.get(source, now), now)
                 self.first[source] = min(self.first.get(source, now), now)
 

@@ -72,7 +72,7 @@ class _Recorder:
         """A slice or a mask of something, or one of several arrays that are packed."""
         nbytes = local_type(value.type, words, self.sizes).nbytes
         new = Buffer(nbytes, tape.number, value, words, fused=True, inputs=inputs)
-        new.again = new.lazy = True
+        new.again, new.lazy = True, not self.on_cpu
         return self.add(new, tape)
 
     def run(self, tape: Tape, block: Block, wanted: Sequence[Words], scope: Scope) -> None:
