@@ -117,6 +117,33 @@ def test_a_copy_that_only_one_of_two_readers_makes_is_priced():
     assert [row.count for row in gathers] == [8] * 4
 
 
+def test_layers_unrolled_get_by_with_as_little_as_a_loop():
+    # At the highest prices a plan that is dear at one peak moves to another; the leanest is found
+    # beside a middle price.
+    def least_of(is_loop: bool) -> int:
+        def loss(weights, x):
+            def layer(x, weight):
+                up, down = weight
+                return x + jax.nn.relu(x @ up) @ down, None
+
+            if is_loop:
+                x, _ = jax.lax.scan(jax.checkpoint(layer), x, weights)
+            else:
+                for k in range(8):
+                    x, _ = jax.checkpoint(layer)(x, (weights[0][k], weights[1][k]))
+            return jnp.mean(x**2)
+
+        options = {"in_sbp": {"x": "dp: S(0)"}, "memory_limit": 1}
+        step = sbp.parallelize(jax.grad(loss), mesh=MESH, hardware="h100", **options)
+        with pytest.raises(sbp.PlanError) as caught:
+            step.plan((floats(8, 1024, 4096), floats(8, 4096, 1024)), floats(16384, 1024))
+        found = re.search(r"memory_limit=(\d+)", str(caught.value))
+        assert found
+        return int(found[1])
+
+    assert least_of(is_loop=False) <= least_of(is_loop=True)
+
+
 def test_the_error_names_the_largest_arrays_and_the_nearest_limit():
     with pytest.raises(sbp.PlanError) as caught:
         plan(2**10)
