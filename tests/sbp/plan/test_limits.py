@@ -8,10 +8,13 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax.sharding import AbstractMesh
 
 import sbp
 from sbp.plan import limits
+from tests.sbp.random_programs import Case, cases
 
 MESH = AbstractMesh((8,), ("dp",))
 WIDTH, HIDDEN, BATCH = 256, 1024, 64
@@ -76,6 +79,20 @@ def test_random_limits_are_met_and_no_plan_beats_the_bound():
         assert found.memory_nbytes <= limit
         assert free.lower_bound <= found.lower_bound <= found.cost
         assert found.cost >= free.cost
+
+
+@given(cases(most_steps=4), st.floats(0, 1))
+@settings(max_examples=30, deadline=None)
+def test_limits_of_random_programs_are_met_down_to_the_nearest(case: Case, share: float):
+    free = case.plan().memory_nbytes
+    with pytest.raises(sbp.PlanError) as caught:
+        case.plan(memory_limit=1)
+    found = re.search(r"memory_limit=(\d+)", str(caught.value))
+    assert found
+    least = int(found[1])
+    assert least <= free
+    for limit in (least, least + int(share * (free - least))):
+        assert case.plan(memory_limit=limit).memory_nbytes <= limit
 
 
 def test_a_limit_that_is_met_anyway_changes_nothing():
