@@ -10,7 +10,8 @@ it is. The program is followed as the lowering runs it, every array from birth t
   both sides, and unpacked when first read.
 - A loop holds its stacked operands and results whole, and what it carries; its body's peak adds to
   that. What is carried on and needed nowhere else is not copied.
-- Arguments stay to the end. A result tied to a donated argument takes its place.
+- Arguments stay to the end. A result tied to a donated argument takes its place; one that is an
+  argument itself is copied.
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,7 +54,7 @@ class Memory:
 
 
 def find_memory(
-    assignment: Assignment, block: Block, num_arguments: int, tied: Iterable[int] = (),
+    assignment: Assignment, block: Block, num_arguments: int, replacing: Iterable[int] = (),
     *, on_cpu: bool = False,
 ) -> Memory:  # fmt: skip
     """Follows every array in memory from birth to last use.
@@ -62,19 +63,26 @@ def find_memory(
         assignment: The choices.
         block: The program.
         num_arguments: How many of its inputs are arguments; the rest is closed over.
-        tied: Positions of results that take the place of an argument.
+        replacing: Positions of results that take the place of a donated argument.
         on_cpu: Whether XLA's CPU backend compiles it.
     """
     wanted = [assignment.label(None, "result", k) for k in range(len(block.outputs))]
     tape, buffers = record(assignment, block, wanted, on_cpu=on_cpu)
+    replacing = set(replacing)
     for end in tape.ends:
         end.forced = True
+    for position, end in enumerate(tape.ends):
+        if position in replacing:
+            end.in_place = end not in tape.held
+    tape.ends = tuple(
+        _copy(end, tape, buffers)
+        if position not in replacing and (end in tape.held or end in tape.ends[:position])
+        else end
+        for position, end in enumerate(tape.ends)
+    )
     kinds = dict.fromkeys(tape.ends, RESULTS)
     kinds |= dict.fromkeys(tape.held, CLOSURES)
     kinds |= dict.fromkeys(tape.held[:num_arguments], ARGUMENTS)
-    for position in tied:
-        end = tape.ends[position]
-        end.in_place = end not in tape.held
     life = _Life(buffers)
     life.follow(tape)
     walk = _Walk(assignment, life, kinds)
@@ -88,6 +96,14 @@ def find_memory(
         walk.rows(block),
         tuple(sorted(walk.at_peak, key=lambda buffer: -buffer.nbytes)),
     )
+
+
+def _copy(end: Buffer, tape: Tape, buffers: list[Buffer]) -> Buffer:
+    """A result that is an argument, or another result too, has a place of its own."""
+    new = Buffer(end.nbytes, tape.number, end.value, end.words, made=len(tape.events))
+    buffers.append(new)
+    tape.events.append(Event("", reads=(end,), writes=(new,)))
+    return new
 
 
 class _Life:
