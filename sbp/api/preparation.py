@@ -326,7 +326,9 @@ def _boundary(
         names = [*(f"argument {path}" for path in arguments), *map(result_name, outputs)]
         for name, words, leaf in zip(names, (*in_words, *out_words), leaves, strict=True):
             _check_kept(first, name, words, ArrayType(leaf.shape, leaf.dtype), options)
-    return Boundary(tuple(arguments), tuple(outputs), in_words, out_words, ties)
+    trees_of_leaves = [k for k, tree in enumerate(trees.values()) for _ in jax.tree.leaves(tree)]
+    donated = frozenset(leaf for leaf, tree in enumerate(trees_of_leaves) if tree in donate)
+    return Boundary(tuple(arguments), tuple(outputs), in_words, out_words, ties, donated)
 
 
 def _check_structure(first: Prepared, names: tuple[str, ...], in_tree: Any, out_tree: Any) -> None:

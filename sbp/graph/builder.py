@@ -122,6 +122,7 @@ class Boundary:
         argument_words: Words asked for, by position; None leaves a leaf free.
         result_words: The same for results.
         ties: For a result, the argument whose words it shares.
+        donated: Arguments whose place a result that is tied to them takes.
         inner_words: Words that values inside have when they are read, as if each went through a
             `pin`; the program stays the same.
     """
@@ -131,6 +132,7 @@ class Boundary:
     argument_words: tuple[NdSbp | None, ...]
     result_words: tuple[NdSbp | None, ...]
     ties: Mapping[int, int] = field(default_factory=dict)
+    donated: frozenset[int] = frozenset()
     inner_words: Mapping[Value, NdSbp] = field(default_factory=dict)
 
 

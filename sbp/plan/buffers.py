@@ -25,6 +25,8 @@ class Buffer:
         again: Whether XLA rather computes it again than keeps it for a second reader.
         lazy: Whether it is made when first read, such as a slice of a stacked array.
         forced: Whether something that cannot be fused reads it.
+        spread: Whether it is a broadcast of what a library of XLA's CPU backend computes, which
+            broadcasts that itself unless another reads it too.
         made: Number of the event, on its tape, that makes it.
         readers: What is made of it by kernels that can be fused with its own.
         in_place: Whether it takes the place of a donated argument.
@@ -39,6 +41,7 @@ class Buffer:
     again: bool = False
     lazy: bool = False
     forced: bool = False
+    spread: bool = False
     made: int = 0
     readers: list["Buffer"] = field(default_factory=list)
     in_place: bool = False

@@ -33,6 +33,8 @@ FIRST_PRICE = 1.0
 STEP_UP = 16.0
 MOST_UP = 4
 """Prices tried upwards; the last one outweighs every other cost."""
+MOST_ROUNDS = 2
+"""How often, where none fits, prices beside that of the leanest plan are tried."""
 MOST_DOWN = 2
 """Prices tried, once a plan fits, between one that is too low and one that is high enough."""
 
@@ -66,6 +68,10 @@ class Prices:
     boxed: dict[Value, None] = dataclasses.field(default_factory=dict)
     per_byte: float = 0.0
 
+    def forget(self) -> None:
+        """Starts again."""
+        self.written, self.boxed = {}, {}
+
     def notice(self, candidate: Candidate) -> None:
         """Adds what a plan holds at its peak."""
         writers = candidate.assignment.boxing.graph.writers
@@ -93,19 +99,28 @@ def fit(first: Candidate, limit: int, name: str, solve: Callable[[Prices], Candi
     prices, tried = Prices(), [first]
     prices.notice(first)
     unit = max(first.solution.energy, 1.0) / first.memory.peak_nbytes
+    scales: list[float] = []
 
     def fits(scale: float) -> bool:
+        scales.append(scale)
         prices.per_byte = unit * scale
         tried.append(solve(prices))
         prices.notice(tried[-1])
         return tried[-1].memory.peak_nbytes <= limit
 
-    scales = [FIRST_PRICE * STEP_UP**k for k in range(MOST_UP)]
-    enough = next(filter(fits, scales), None)
-    if enough is None:
-        # Memory need not fall with every rise of its price.
-        peaks = [found.memory.peak_nbytes for found in tried[1:]]
-        near = scales[peaks.index(min(peaks))]
+    upwards = [FIRST_PRICE * STEP_UP**k for k in range(MOST_UP)]
+    enough = next(filter(fits, upwards), None)
+    for _ in range(MOST_ROUNDS):
+        if enough is not None:
+            break
+        # Memory need not fall with every rise of its price: a plan that is dear for what is held
+        # at one peak may hold more at another. Again from the leanest, and what led there.
+        peaks = [found.memory.peak_nbytes for found in tried]
+        leanest = peaks.index(min(peaks))
+        prices.forget()
+        for found in tried[: leanest + 1]:
+            prices.notice(found)
+        near = [FIRST_PRICE, *scales][leanest]
         enough = next(filter(fits, (near / STEP_UP**0.5, near * STEP_UP**0.5)), None)
     if enough is None:
         raise _too_little(name, limit, tried)

@@ -10,7 +10,8 @@ it is. The program is followed as the lowering runs it, every array from birth t
   both sides, and unpacked when first read.
 - A loop holds its stacked operands and results whole, and what it carries; its body's peak adds to
   that. What is carried on and needed nowhere else is not copied.
-- Arguments stay to the end. A result tied to a donated argument takes its place.
+- Arguments stay to the end. A result tied to a donated argument takes its place; one that is an
+  argument itself is copied.
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,8 +54,8 @@ class Memory:
 
 
 def find_memory(
-    assignment: Assignment, block: Block, num_arguments: int, tied: Iterable[int] = (),
-    *, fuses_reductions: bool = True,
+    assignment: Assignment, block: Block, num_arguments: int, replacing: Iterable[int] = (),
+    *, on_cpu: bool = False,
 ) -> Memory:  # fmt: skip
     """Follows every array in memory from birth to last use.
 
@@ -62,19 +63,26 @@ def find_memory(
         assignment: The choices.
         block: The program.
         num_arguments: How many of its inputs are arguments; the rest is closed over.
-        tied: Positions of results that take the place of an argument.
-        fuses_reductions: Whether a reduction can read what its own kernel computes.
+        replacing: Positions of results that take the place of a donated argument.
+        on_cpu: Whether XLA's CPU backend compiles it.
     """
     wanted = [assignment.label(None, "result", k) for k in range(len(block.outputs))]
-    tape, buffers = record(assignment, block, wanted, fuses_reductions=fuses_reductions)
+    tape, buffers = record(assignment, block, wanted, on_cpu=on_cpu)
+    replacing = set(replacing)
     for end in tape.ends:
         end.forced = True
+    for position, end in enumerate(tape.ends):
+        if position in replacing:
+            end.in_place = end not in tape.held
+    tape.ends = tuple(
+        _copy(end, tape, buffers)
+        if position not in replacing and (end in tape.held or end in tape.ends[:position])
+        else end
+        for position, end in enumerate(tape.ends)
+    )
     kinds = dict.fromkeys(tape.ends, RESULTS)
     kinds |= dict.fromkeys(tape.held, CLOSURES)
     kinds |= dict.fromkeys(tape.held[:num_arguments], ARGUMENTS)
-    for position in tied:
-        end = tape.ends[position]
-        end.in_place = end not in tape.held
     life = _Life(buffers)
     life.follow(tape)
     walk = _Walk(assignment, life, kinds)
@@ -88,6 +96,14 @@ def find_memory(
         walk.rows(block),
         tuple(sorted(walk.at_peak, key=lambda buffer: -buffer.nbytes)),
     )
+
+
+def _copy(end: Buffer, tape: Tape, buffers: list[Buffer]) -> Buffer:
+    """A result that is an argument, or another result too, has a place of its own."""
+    new = Buffer(end.nbytes, tape.number, end.value, end.words, made=len(tape.events))
+    buffers.append(new)
+    tape.events.append(Event("", reads=(end,), writes=(new,)))
+    return new
 
 
 class _Life:
@@ -107,7 +123,9 @@ class _Life:
                 if len(around) > 1:
                     break
             kernels[buffer] = around
-            if not buffer.fused or buffer.forced or (len(around) > 1 and not buffer.again):
+            ends_call = buffer.spread and len(buffer.inputs[0].readers) == 1
+            is_kept = len(around) > 1 and not buffer.again
+            if not buffer.fused or buffer.forced or ends_call or is_kept:
                 self.stored.add(buffer)
                 self._of_tape.setdefault(buffer.tape, []).append(buffer)
         for buffer in buffers:
@@ -138,8 +156,9 @@ class _Life:
         for buffer in buffers:
             for source in self._behind[buffer]:
                 now = path[source.tape]
-                if source not in self.first and source.lazy:
-                    self.use(source.inputs, path)
+                if source not in self.first:
+                    made = {} if source.lazy else {source.tape: source.made}
+                    self.use(source.inputs, {**path, **made})
                 self.last[source] = max(self.last.get(source, now), now)
                 self.first[source] = min(self.first.get(source, now), now)
 

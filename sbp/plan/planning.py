@@ -121,6 +121,7 @@ def make_plan(
         PlanError: There is no plan, or none under the conditions.
     """
     graphs = _Graphs(traced, mesh, costs, boundary, conditions.reduce_dtype)
+    replacing = [result for result, k in boundary.ties.items() if k in boundary.donated]
     num_equations = _num_equations(traced.block)
     _LOG.info("planning %s, %d equations", name, num_equations)
 
@@ -134,8 +135,8 @@ def make_plan(
     def candidate(boxing: BoxingGraph, solution: Solution) -> Candidate:
         assignment = Assignment(boxing, solution.labels)
         held = find_memory(
-            assignment, traced.block, traced.num_arguments, boundary.ties,
-            fuses_reductions=costs.cluster.name != CPU_NAME,
+            assignment, traced.block, traced.num_arguments, replacing,
+            on_cpu=costs.cluster.name == CPU_NAME,
         )  # fmt: skip
         return Candidate(assignment, solution, held)
 

@@ -10,6 +10,7 @@ from sbp.boxing import Step
 from sbp.graph import is_fusible, reads_fused
 from sbp.plan.assignment import Assignment
 from sbp.plan.buffers import Buffer, Event, Scope, Tape
+from sbp.plan.kernels import NOTHING, Extra, extra, is_library_call
 from sbp.plan.ordering import operand_words, order_block
 from sbp.plan.scheduling import Launch, Need
 from sbp.tracing import Atom, Block, Equation, Value
@@ -23,7 +24,7 @@ EXPENSIVE = frozenset(
 
 
 def record(
-    assignment: Assignment, block: Block, wanted: Sequence[Words], *, fuses_reductions: bool = True
+    assignment: Assignment, block: Block, wanted: Sequence[Words], *, on_cpu: bool = False
 ) -> tuple[Tape, list[Buffer]]:
     """The program as a tape, and every buffer in the order of making.
 
@@ -31,10 +32,9 @@ def record(
         assignment: The choices.
         block: The program.
         wanted: Words of its results.
-        fuses_reductions: Whether a reduction can read what its own kernel computes; XLA's CPU
-            backend calls a library for it, which reads memory.
+        on_cpu: Whether XLA's CPU backend compiles it, which reduces what lies in memory only.
     """
-    recorder = _Recorder(assignment, fuses_reductions)
+    recorder = _Recorder(assignment, on_cpu)
     tape, scope = Tape(0), Scope()
     for value in block.inputs:
         words = assignment.written(value)
@@ -46,11 +46,13 @@ def record(
 
 
 class _Recorder:
-    def __init__(self, assignment: Assignment, fuses_reductions: bool) -> None:
+    def __init__(self, assignment: Assignment, on_cpu: bool) -> None:
         self.assignment = assignment
-        self.reads_fused = reads_fused if fuses_reductions else is_fusible
+        self.on_cpu = on_cpu
+        self.reads_fused = is_fusible if on_cpu else reads_fused
         self.sizes = assignment.boxing.graph.mesh.sizes
         self.buffers: list[Buffer] = []
+        self.by_library: set[Buffer] = set()
         self.num_tapes = 1
 
     def add(self, buffer: Buffer, tape: Tape) -> Buffer:
@@ -70,7 +72,7 @@ class _Recorder:
         """A slice or a mask of something, or one of several arrays that are packed."""
         nbytes = local_type(value.type, words, self.sizes).nbytes
         new = Buffer(nbytes, tape.number, value, words, fused=True, inputs=inputs)
-        new.again = new.lazy = True
+        new.again, new.lazy = True, not self.on_cpu
         return self.add(new, tape)
 
     def run(self, tape: Tape, block: Block, wanted: Sequence[Words], scope: Scope) -> None:
@@ -181,10 +183,20 @@ class _Recorder:
         self, tape: Tape, equation: Equation, args: tuple[Buffer, ...], scope: Scope
     ) -> None:
         fused = is_fusible(equation) and not equation.has_effects
+        more = NOTHING if fused else self.extra(equation)
+        args = tuple(
+            self.copy(tape, equation, buffer) if place in more.copied else buffer
+            for place, buffer in enumerate(args)
+        )
         taken = dict.fromkeys(args)
         inputs = tuple(taken) if self.reads_fused(equation) and not equation.has_effects else ()
         if not inputs:
             self.force(args)
+        if more.raw_nbytes:
+            # What the kernel writes is read by one that can be fused with those after it.
+            raw = self.add(Buffer(more.raw_nbytes, tape.number), tape)
+            tape.events.append(Event(equation.source, equation, tuple(taken), (raw,)))
+            fused, inputs, taken = True, (raw,), {raw: None}
         outputs: list[Buffer] = []
         for value in equation.outputs:
             words = self.assignment.written(value)
@@ -192,9 +204,38 @@ class _Recorder:
             again = equation.name not in EXPENSIVE and sum(x.nbytes for x in taken) <= nbytes
             outputs.append(self.add(Buffer(
                 nbytes, tape.number, value, words, fused=fused, inputs=inputs, again=again,
+                spread=self.spreads(equation, inputs),
             ), tape))  # fmt: skip
             scope.hold(value, words, outputs[-1])
+        if self.on_cpu and is_library_call(equation):
+            self.by_library.update(outputs)
         tape.events.append(Event(equation.source, equation, tuple(taken), tuple(outputs)))
+
+    def spreads(self, equation: Equation, inputs: tuple[Buffer, ...]) -> bool:
+        """Whether an equation broadcasts what a library computed, or a part of a kernel of that."""
+        behind = {x for source in inputs for x in (source, *source.inputs)}
+        return equation.name == "broadcast_in_dim" and not behind.isdisjoint(self.by_library)
+
+    def extra(self, equation: Equation) -> Extra:
+        """What a kernel holds beside its operands and its result."""
+        if not equation.outputs:
+            return NOTHING
+        operands = operand_words(self.assignment, equation)
+        inputs = [local_type(atom.type, words, self.sizes) for atom, words in operands]
+        value = equation.outputs[0]
+        output = local_type(value.type, self.assignment.written(value), self.sizes)
+        return extra(equation, inputs, output, on_cpu=self.on_cpu)
+
+    def copy(self, tape: Tape, equation: Equation, source: Buffer) -> Buffer:
+        """An operand in another layout; what it is made of can be computed on the way."""
+        new = Buffer(source.nbytes, tape.number, fused=True, inputs=(source,), forced=True)
+        self.add(new, tape)
+        if self.on_cpu:
+            # Breadth first: XLA's CPU backend copies as soon as there is something to copy.
+            new.made = _soonest(source, tape)
+        if new.made == len(tape.events):
+            tape.events.append(Event(equation.source, None, (source,), (new,)))
+        return new
 
     def run_scan(
         self, tape: Tape, equation: Equation, args: tuple[Buffer, ...], scope: Scope
@@ -286,3 +327,16 @@ class _Recorder:
         for value, buffer in zip(values, made, strict=True):
             scope.hold(value, buffer.words, buffer)
         return made
+
+
+def _soonest(buffer: Buffer, tape: Tape) -> int:
+    """The event of a tape with which all is there that a buffer is computed from."""
+    waiting, seen, soonest = [buffer], {buffer}, 0
+    while waiting:
+        buffer = waiting.pop()
+        if buffer.tape == tape.number and buffer not in tape.held:
+            if not buffer.fused:
+                soonest = max(soonest, buffer.made)
+            waiting += [x for x in buffer.inputs if buffer.fused and x not in seen]
+            seen.update(buffer.inputs)
+    return soonest

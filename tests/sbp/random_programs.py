@@ -137,12 +137,15 @@ class Case:
         """Types of the results."""
         return jax.eval_shape(self.program, **self.arguments)
 
-    def plan(self, search: str = "optimal", *, in_sbp: Any = None, out_sbp: Any = None) -> sbp.Plan:
+    def plan(
+        self, search: str = "optimal", *, in_sbp: Any = None, out_sbp: Any = None,
+        memory_limit: int | None = None,
+    ) -> sbp.Plan:  # fmt: skip
         """Plans it; a step of gradient descent gives the weights back as it gets them."""
         step = sbp.parallelize(
             self.program, mesh=AbstractMesh(self.sizes, self.axes), objective=self.objective,
             hardware=self.hardware, search=search, in_sbp=in_sbp or None, out_sbp=out_sbp or None,
-            tie={"x0": "x0"} if self.is_update else None,
+            tie={"x0": "x0"} if self.is_update else None, memory_limit=memory_limit,
         )  # fmt: skip
         return step.plan(**self.arguments)
 

@@ -9,7 +9,7 @@ from jax.sharding import AbstractMesh
 
 import flowjax
 import sbp
-from models import gpt
+from models import conv_net, gpt, mlp
 from sbp.plan.memory import PARTS
 from scripts.goals.figures import memory_nbytes
 from tests.one_device import MESH
@@ -168,4 +168,25 @@ def test_predicted_memory_is_within_15_percent_of_the_compiled(style, kind):
         )
         compiled = memory_nbytes(planned.lower(state, batch).compile())
         plan = planned.plan(state, batch)
+    assert plan.memory_nbytes == pytest.approx(compiled, rel=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("axes", ["dp=8", "dp=2,tp=4"])
+@pytest.mark.parametrize("batch", [32, 256])
+@pytest.mark.parametrize("style", ["free", "dp", "fsdp"])
+@pytest.mark.parametrize("model", [conv_net, mlp])
+def test_predicted_memory_of_small_models_is_within_15_percent(model, style, batch, axes):
+    mesh = flowjax.make_mesh(axes)
+    with jax.numpy_dtype_promotion("standard"):
+        step, arguments = model.example(batch)
+        words = {
+            path if path.startswith("batch") else f"state.*.{path.removeprefix('params.')}": word
+            for path, word in model.words(style, mesh.axis_names).items()
+        }
+        planned = sbp.parallelize(
+            step, mesh=mesh, in_sbp=words, donate_argnums=0, objective="bytes"
+        )
+        compiled = memory_nbytes(planned.lower(*arguments).compile())
+        plan = planned.plan(*arguments)
     assert plan.memory_nbytes == pytest.approx(compiled, rel=0.15)
