@@ -222,8 +222,7 @@ def nd_signatures(
 
     def options(local: Call, axis: int) -> dict[int, Call]:
         """Numbers of the signatures on an axis, each with the call that it leaves to one device."""
-        # Calls of equal types are equal where parameters stay.
-        key = (axis, local if localize is keep_params else id(local))
+        key = (axis, local if localize is keep_params else id(local))  # equal types, equal call
         if key not in known:
             whole, wanted = replicated(local), only.get(axis)
             alone = sizes[axis] == 1 or wanted == whole
@@ -252,8 +251,8 @@ def nd_signatures(
                 extend(inner, (*chosen, number), here)
 
     extend(call, (), {})
-    signatures = tuple(numbers)
-    return tuple(_transpose(call, [signatures[number] for number in each]) for each in found)
+    signatures = list(numbers)
+    return tuple(_transpose(call, [signatures[k] for k in each]) for each in found)
 
 
 def _call_left(

@@ -269,11 +269,7 @@ class _Builder:
         node = self.value_node("pin", source, domain, count, key)
         self.read(value, node, domain.labels, count)
         behind = graph.pinned[value] = Value(array)
-        for facts in (graph.flow.fused, graph.flow.stored):
-            if value in facts:
-                facts.add(behind)
-        if value in graph.flow.bucketed:
-            graph.flow.bucketed[behind] = graph.flow.bucketed[value]
+        graph.flow.repeat(value, behind)
         self.write(behind, node, domain.labels, count)
 
     def read(self, atom: Atom, node: int, words: tuple[Words, ...], count: int) -> None:

@@ -35,6 +35,14 @@ class Flow:
         reads = (isinstance(a, Value) and a not in self.fused for a in equation.inputs)
         return (*reads, *(value in self.stored for value in equation.outputs))
 
+    def repeat(self, value: Value, behind: Value) -> None:
+        """Says of one value what is known of another."""
+        for facts in (self.fused, self.stored):
+            if value in facts:
+                facts.add(behind)
+        if value in self.bucketed:
+            self.bucketed[behind] = self.bucketed[value]
+
 
 def is_fusible(equation: Equation) -> bool:
     """Whether an equation reads and writes memory only at the ends of a fused chain."""
