@@ -262,8 +262,11 @@ def _step_graph(
     )
     index = {candidate: number for number, candidate in enumerate(words)}
     blocks = [_num_blocks(candidate, sizes) for candidate in words]
-    edges = _edges(words, sizes, options)
-    found = [(index[dst], index[src], kind, axes) for kind, axes, src, dst in edges if dst in index]
+    found: list[tuple[int, int, Kind, tuple[int, ...]]] = [
+        (index[dst], index[src], kind, axes)
+        for kind, axes, src, dst in _edges(words, sizes, options)
+        if dst in index
+    ]
     found.sort()
     groups: dict[tuple[object, ...], StepGroup] = {}
     numbers: list[int] = []
