@@ -150,7 +150,7 @@ class _Readers:
 
     def __init__(self, assignment: Assignment, boundary: Boundary) -> None:
         self.graph = assignment.boxing.graph
-        calls = [node.call is not None for node in self.graph.nodes]
+        calls = [int(node.call is not None) for node in self.graph.nodes]
         self.rows_before = [0, *itertools.accumulate(calls)]
         self.results = {
             self.graph.nodes_of[None, "result", k]: result_name(path)

@@ -142,7 +142,6 @@ def test_the_plan_of_a_gpt_is_proven_within_one_percent(scan, sizes):
     assert re.search(r"gap \d\.\d\d%: no plan takes less than [\d.]+ [mu]s", proof)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scan", [True, False], ids=["scan", "unrolled"])
 @pytest.mark.parametrize(("style", "most"), [("dp", 1), ("fsdp", 8)])
 def test_a_step_of_the_benchmark_runs_few_collectives(style, most, scan):

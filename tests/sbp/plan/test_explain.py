@@ -164,11 +164,11 @@ def test_where_keeps_lines_of_an_operation(where):
 
 def test_where_finds_arrays_at_the_ends_and_inside():
     text = plan_of("sharded").explain(where="params.v")
-    assert "argument  params.v  (dp: S(0), tp: S(0))" in text
+    assert "argument  params.v  (dp: B, tp: B)" in text
     assert "params.w" not in text
     assert " sub " in text
     # What an equation needs is shown with it.
-    assert "reduce-scatter  f32[8]{U:dp,tp}" in text
+    assert re.search(r"all-reduce +f32\[8\]\{U:dp,tp\}", text)
 
 
 def test_where_finds_lines_and_takes_top():

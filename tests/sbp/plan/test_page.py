@@ -100,7 +100,7 @@ def test_a_lane_for_compute_and_one_for_each_axis(tmp_path):
     assert wide
     assert {row.collective for row in wide if not row.is_local} <= drawn
     titles = [data for tag, data in page.texts if tag == "title"]
-    assert any(title.startswith("all-gather params.w f32[3,8@dp,8@tp]") for title in titles)
+    assert any(title.startswith("all-gather params.w f32[3,8@(dp,tp),8]") for title in titles)
 
 
 def test_bars_fill_the_time_of_a_call_in_order():
