@@ -352,7 +352,7 @@ def ctrl_c():
 def test_ctrl_c_prints_the_best_plan_so_far_with_its_gap(capsys):
     code, out, _ = run(capsys, "plan", MLP, "--mesh", "dp=2,tp=4")
     assert code == 0
-    assert re.search(r"^  proof   gap [\d.]+%: .* 5 sweeps \(interrupted\)", out, re.MULTILINE)
+    assert re.search(r"^  proof   gap [\d.]+%: .* \d+ sweeps \(interrupted\)", out, re.MULTILINE)
 
 
 @pytest.mark.usefixtures("ctrl_c")

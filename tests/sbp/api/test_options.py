@@ -74,7 +74,8 @@ def test_overlap_is_an_assumption_that_the_plan_prints(tmp_path):
     assert hidden.overlap == 0.5
     assert "50% of gradient reductions and weight gathers assumed hidden" in hidden.summary()
     assert hidden.compute_seconds == exposed.compute_seconds
-    assert hidden.communication_seconds < 0.6 * exposed.communication_seconds
+    # What it takes to lay them end to end with others is not hidden.
+    assert hidden.communication_seconds < 0.7 * exposed.communication_seconds
     assert hidden.wire_nbytes == exposed.wire_nbytes > 0
     hidden.save(tmp_path / "plan.json")
     assert sbp.Plan.load(tmp_path / "plan.json") == hidden
