@@ -1,6 +1,7 @@
 """What `explain` prints: parts of the time and the memory, and one table of the whole program."""
 
 import os
+import re
 
 import jax
 import jax.numpy as jnp
