@@ -35,8 +35,10 @@ MOST_UP = 4
 """Prices tried upwards; the last one outweighs every other cost."""
 MOST_ROUNDS = 2
 """How often, where none fits, prices beside that of the leanest plan are tried."""
-MOST_DOWN = 2
-"""Prices tried, once a plan fits, between one that is too low and one that is high enough."""
+MOST_DOWN = 6
+"""Most prices tried, once a plan fits, between one that is too low and one that is high enough."""
+SMALL_EXCESS = 0.02
+"""How much more a plan that fits may cost than one that does not, for no more to be tried."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -105,8 +107,10 @@ def fit(first: Candidate, limit: int, name: str, solve: Callable[[Prices], Candi
         scales.append(scale)
         prices.per_byte = unit * scale
         tried.append(solve(prices))
-        prices.notice(tried[-1])
-        return tried[-1].memory.peak_nbytes <= limit
+        is_enough = tried[-1].memory.peak_nbytes <= limit
+        if not is_enough:
+            prices.notice(tried[-1])
+        return is_enough
 
     upwards = [FIRST_PRICE * STEP_UP**k for k in range(MOST_UP)]
     enough = next(filter(fits, upwards), None)
@@ -126,6 +130,8 @@ def fit(first: Candidate, limit: int, name: str, solve: Callable[[Prices], Candi
         raise _too_little(name, limit, tried)
     low, high = enough / STEP_UP, enough
     for _ in range(MOST_DOWN):
+        if _cheapest(tried, limit) <= _dearest_misfit(tried, limit) * (1 + SMALL_EXCESS):
+            break
         middle = math.sqrt(low * high)
         low, high = (low, middle) if fits(middle) else (middle, high)
     fitting = [found for found in tried if found.memory.peak_nbytes <= limit]
@@ -135,6 +141,14 @@ def fit(first: Candidate, limit: int, name: str, solve: Callable[[Prices], Candi
     method = f"{first.solution.method}; {len(tried) - 1} prices of memory"
     solution = dataclasses.replace(best.solution, bound=bound, method=method)
     return dataclasses.replace(best, solution=solution)
+
+
+def _cheapest(tried: Sequence[Candidate], limit: int) -> float:
+    return min(x.solution.energy for x in tried if x.memory.peak_nbytes <= limit)
+
+
+def _dearest_misfit(tried: Sequence[Candidate], limit: int) -> float:
+    return max(x.solution.energy for x in tried if x.memory.peak_nbytes > limit)
 
 
 def solve_priced(
