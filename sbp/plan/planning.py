@@ -4,10 +4,12 @@ Comes in: a program, a mesh, prices, the user's conditions. Goes out: the cheape
 against the conditions.
 """
 
+import contextlib
 import dataclasses
 import functools
+import gc
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -101,6 +103,22 @@ class _Graphs:
         return connect(graph, self._tables, offered)
 
 
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Planning makes millions of small objects and hardly a cycle.
+
+    Looking for cycles takes the longer, the more objects the user's program holds.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_without_collector()
 def make_plan(
     name: str, traced: Traced, mesh: Mesh, costs: CostModel, boundary: Boundary,
     conditions: Conditions, saved: Plan | None = None,

@@ -1,6 +1,7 @@
 """A plan: what it sums up, prints, keeps on disk, and refuses to run."""
 
 import dataclasses
+import gc
 import os
 import subprocess
 import sys
@@ -259,3 +260,19 @@ def test_a_plan_is_run_as_it_is_where_a_value_is_boxed_to_what_no_reader_wants(s
     plan = make_step(case).plan(*arguments)
     again = make_step(case, plan).plan(*arguments)
     assert again == plan
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_planning_leaves_the_garbage_collector_as_it_was(before):
+    step = sbp.parallelize(mlp, mesh=MESH)
+    (gc.enable if before else gc.disable)()
+    try:
+        step.plan(X, W1, W2)
+        assert gc.isenabled() is before
+        with pytest.raises(sbp.SbpError):
+            sbp.parallelize(
+                mlp, mesh=MESH, max_nbytes=0, in_sbp={"x": "dp: S(1)"}, out_sbp="dp: B"
+            ).plan(X, W1, W2)
+        assert gc.isenabled() is before
+    finally:
+        gc.enable()
