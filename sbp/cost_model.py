@@ -27,10 +27,12 @@ from sbp.factors import Call, NdSignature
 from sbp.hardware import Cluster, Link
 
 Objective = Literal["time", "bytes", "wire"]
+OBJECTIVES: tuple[Objective, ...] = ("time", "bytes", "wire")
+"""The fewer bytes, the later."""
 
 PICOSECONDS = 1e12
 # With `bytes` and `wire`, one byte on the wire outweighs 0.1 ms, so that seconds only break ties.
-BYTE_PRICE = 1e4
+BYTE_PRICE = 1e8
 SECOND_PRICE = 1e8
 # With `bytes`, what one superfluous floating-point operation of a contraction costs, in bytes. It
 # is set so that no program gains by computing a contraction twice to save its communication: a
@@ -51,8 +53,9 @@ class CostModel:
     Attributes:
         cluster: The machine.
         sizes: Number of devices of each mesh axis.
-        objective: `time` prices picoseconds; `bytes` prices wire bytes first, then superfluous
-            arithmetic, and seconds only between equals; `wire` prices no superfluous arithmetic.
+        objective: `time` prices picoseconds. `bytes` and `wire` price bytes sent, each at
+            `BYTE_PRICE`, and a second as one byte, so that time decides between plans that send the
+            same; with `bytes` a superfluous operation costs `EXCESS_FLOP_BYTES` besides.
         overlap: Share of the time on the wire that is hidden behind compute, from 0 to 1, where
             collectives are bucketed: gradient reductions, weight gathers, and whatever else is
             elementwise steps from an argument or a result. An assumption: whether there is compute

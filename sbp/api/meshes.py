@@ -129,7 +129,12 @@ def suggest_mesh(
         if len({error.what for error in errors}) == 1:
             raise errors[0]
         raise _no_mesh(fn, devices, skipped, axes)
-    ranked = tuple(sorted(plans, key=lambda plan: (plan.cost, len(plan.mesh_sizes))))
+    by_time = options.get("objective", "time") == "time"
+
+    def rank(plan: Plan) -> tuple[float, int]:
+        return plan.cost_seconds if by_time else plan.cost, len(plan.mesh_sizes)
+
+    ranked = tuple(sorted(plans, key=rank))
     links = tuple(machine.axis_places(tuple(plan.mesh_sizes.values())) for plan in ranked)
     name = function_name(fn)
     return MeshRanking(name, devices, machine.name, ranked, links, tuple(skipped))

@@ -129,6 +129,10 @@ def _pinned(boundary: Boundary, target: Target, request: NdSbp) -> Boundary:
 
 
 def _compare(plan: "Plan", other: "Plan") -> tuple[Kind, str]:
+    if plan.objective != other.objective:  # max_nbytes made one of them a plan of least bytes
+        times = format_seconds(plan.cost_seconds), format_seconds(other.cost_seconds)
+        kind = "dearer" if other.cost_seconds > plan.cost_seconds else "cheaper"
+        return kind, f"{times[1]} instead of {times[0]}, planned by {other.objective}"
     delta = other.cost - plan.cost
     if delta == 0:
         return "tie", "a tie, both cost the same"

@@ -7,7 +7,7 @@ happen, how often).
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sbp.algebra import ArrayType, B, Partial, Words
@@ -132,14 +132,20 @@ class Assignment:
         return self.boxing.tables.table(value.type, partials, graph.flow.bucketed.get(value, 0))
 
     def boxings(self) -> Iterator[Boxing]:
-        """Every change of words that happens, once for each pair of words of a value."""
+        """Every change of words that happens, once for each pair of words of a value.
+
+        What sends nothing is a part of each reader's kernel: it happens as often as it is read.
+        """
         graph = self.boxing.graph
         for value, readers in graph.readers.items():
             writer = graph.writers[value]
             written, shared = self.written(value), self.shared(value)
             wanted: dict[Words, Port] = {}
+            reads: dict[Words, int] = {}
             for port in readers:
-                wanted.setdefault(self.words_at(port), port)
+                words = self.words_at(port)
+                wanted.setdefault(words, port)
+                reads[words] = reads.get(words, 0) + port.count
             wanted.pop(written, None)
             sources = {words: self.source(value, words) for words in wanted}
             if shared != written and shared in sources.values():
@@ -147,7 +153,10 @@ class Assignment:
                 wanted.pop(shared, None)
                 yield self._boxing(value, written, shared, writer.count, first)
             for words, port in wanted.items():
-                yield self._boxing(value, sources[words], words, port.count, port)
+                boxing = self._boxing(value, sources[words], words, port.count, port)
+                if not any(step.nbytes for step in boxing.steps):
+                    boxing = replace(boxing, count=reads[words])
+                yield boxing
 
     def _boxing(self, value: Value, src: Words, dst: Words, count: int, port: Port) -> Boxing:
         graph = self.boxing.graph

@@ -3,10 +3,12 @@
 Comes in: a `Plan`. Goes out: text of at most about 150 columns.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sbp.boxing import format_nbytes
+from sbp.cost_model import BYTE_PRICE
 from sbp.plan.lines import Line, abbreviated, matches, program_lines, select
 
 if TYPE_CHECKING:
@@ -80,7 +82,9 @@ def bound_text(plan: "Plan") -> str:
     """What is proven of other plans."""
     if plan.objective == "time":
         return f"no plan takes less than {format_seconds(plan.lower_bound_seconds)}"
-    return "wire bytes first, see Plan.cost"
+    least = format_wire(math.floor(plan.lower_bound / BYTE_PRICE))
+    which = "no plan that computes nothing twice" if plan.objective == "bytes" else "no plan"
+    return f"{which} sends less than {least}"
 
 
 def flop_share(plan: "Plan") -> float:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sbp.algebra import Broadcast, NdSbp, Words, parse_word
-from sbp.cost_model import CostModel
+from sbp.cost_model import OBJECTIVES, CostModel
 from sbp.errors import PlanError, SbpError
 from sbp.factors import NdSignature
 from sbp.graph import (
@@ -123,7 +123,7 @@ def make_plan(
     name: str, traced: Traced, mesh: Mesh, costs: CostModel, boundary: Boundary,
     conditions: Conditions, saved: Plan | None = None,
 ) -> tuple[Plan, Assignment]:  # fmt: skip
-    """Plans a program.
+    """Plans a program; by least bytes where the cheapest plan sends more than allowed.
 
     Args:
         name: The function's name.
@@ -138,6 +138,27 @@ def make_plan(
         SignatureError: A pin does not fit.
         PlanError: There is no plan, or none under the conditions.
     """
+    tried: list[Plan] = []
+    if saved is not None:  # what it sends follows from the prices that it was made at
+        costs = dataclasses.replace(costs, objective=saved.objective, overlap=saved.overlap)  # type: ignore[arg-type]
+    for objective in OBJECTIVES[OBJECTIVES.index(costs.objective) :]:
+        costs = dataclasses.replace(costs, objective=objective)
+        plan, assignment = _plan_at(name, traced, mesh, costs, boundary, conditions, saved)
+        if conditions.max_nbytes is None or plan.wire_nbytes <= conditions.max_nbytes:
+            notes = saved.notes if saved else plan.notes
+            notes = (*notes, *(_why_least_bytes(first, conditions) for first in tried[:1]))
+            return dataclasses.replace(plan, notes=notes), assignment
+        tried.append(plan)
+        if saved is not None:
+            break
+    raise _sends_too_much(tried, conditions, saved)
+
+
+def _plan_at(
+    name: str, traced: Traced, mesh: Mesh, costs: CostModel, boundary: Boundary,
+    conditions: Conditions, saved: Plan | None,
+) -> tuple[Plan, Assignment]:  # fmt: skip
+    """The cheapest plan at some prices that fits into memory; arguments as of `make_plan`."""
     graphs = _Graphs(traced, mesh, costs, boundary, conditions.reduce_dtype)
     replacing = [result for result, k in boundary.ties.items() if k in boundary.donated]
     num_equations = _num_equations(traced.block)
@@ -166,9 +187,7 @@ def make_plan(
         if saved is not None:
             raise over_limit(name, limit, chosen, "The saved plan does not fit.")
         chosen = fit(chosen, limit, name, solve)
-    plan = _record(name, traced, chosen, costs, boundary)
-    _hold_to(plan, conditions)
-    return plan, chosen.assignment
+    return _record(name, traced, chosen, costs, boundary), chosen.assignment
 
 
 def _num_equations(block: Block) -> int:
@@ -350,13 +369,24 @@ def _record(
     )
 
 
-def _hold_to(plan: Plan, conditions: Conditions) -> None:
-    most = conditions.max_nbytes
-    if most is not None and plan.wire_nbytes > most:
-        raise PlanError(
-            f"{plan.name} sends {plan.wire_nbytes} bytes a device, max_nbytes is {most}",
-            why="The cheapest plan sends more than allowed; explain() lists what it sends.",
-            how=[f"max_nbytes={plan.wire_nbytes}"]
-            + ["objective='bytes' sends the least"] * (plan.objective != "bytes")
-            + ["fewer pins"],
+def _why_least_bytes(first: Plan, conditions: Conditions) -> str:
+    return (
+        f"planned for least bytes: the plan by {first.objective} sends {first.wire_nbytes} bytes a "
+        f"device, max_nbytes is {conditions.max_nbytes}"
+    )
+
+
+def _sends_too_much(tried: Sequence[Plan], conditions: Conditions, saved: Plan | None) -> PlanError:
+    least = min(tried, key=lambda plan: plan.wire_nbytes)
+    sends = f"sends {least.wire_nbytes} bytes a device, max_nbytes is {conditions.max_nbytes}"
+    if saved is not None:
+        return PlanError(
+            f"the saved plan of {saved.name} {sends}",
+            why="It sends more than allowed; explain() lists what it sends.",
+            how=[f"max_nbytes={least.wire_nbytes}", "make a new plan"],
         )
+    return PlanError(
+        f"{least.name} {sends}",
+        why="No plan was found that sends less; explain() lists what it sends.",
+        how=[f"max_nbytes={least.wire_nbytes}", "fewer pins"],
+    )

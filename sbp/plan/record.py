@@ -36,7 +36,9 @@ class Plan:
         memory_nbytes: Predicted peak memory of one device.
         memory_parts: What it consists of: kind of array and bytes.
         memory_source: The user's line that runs at the peak.
-        cost: What the search minimised, in units of the objective.
+        cost: What the search minimised: picoseconds where the objective is `time`; else units of
+            1e-8 bytes: what is sent, a second as one byte and, with `bytes`, each operation beyond
+            an even share as 0.02 bytes.
         lower_bound: No plan costs less, in the same units.
         boxings: Every step of communication or local change of words.
         equations: Every equation with its signature.

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from sbp.algebra import ArrayType, B, P, Split
 from sbp.boxing import BoxingTable
-from sbp.cost_model import BUCKET_NBYTES, TREE_EFFICIENCY, CostModel, num_blocks, num_parts
+from sbp.cost_model import (
+    BUCKET_NBYTES,
+    BYTE_PRICE,
+    TREE_EFFICIENCY,
+    CostModel,
+    num_blocks,
+    num_parts,
+)
 from sbp.factors import Call, NdSignature
 from sbp.hardware import BY_NAME, CPU, H100_NODE, Link
 
@@ -272,7 +279,9 @@ def test_what_stays_in_a_kernel_costs_no_traffic():
 
 def test_bytes_come_before_superfluous_work_and_work_before_seconds():
     costs = CostModel(H100_NODE, (8,), "bytes")
-    assert costs.step_price(step(Split(0), B)) > 1e4 * step(Split(0), B).nbytes
+    sent = BYTE_PRICE * step(Split(0), B).nbytes
+    assert sent < costs.step_price(step(Split(0), B)) < sent + BYTE_PRICE
+    assert costs.call_price(1.0, 0.0) <= BYTE_PRICE
     even = costs.signature_price(*SPLIT, (True,) * 3, FLOPS)
     twice = costs.signature_price(*WHOLE, (True,) * 3, FLOPS)
     assert twice - even > 1e3 * even

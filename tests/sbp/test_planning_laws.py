@@ -1,5 +1,6 @@
 """Laws of plans, on random programs: none is dearer than others, bounds hold, pins are obeyed."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sbp
+from sbp.cost_model import BYTE_PRICE, PICOSECONDS, SECOND_PRICE
 from tests.sbp.random_programs import Case, cases, pins
 
 TOLERANCE = 0.01
@@ -72,6 +74,25 @@ def test_a_plan_pinned_to_what_it_chose_costs_the_same(case):
     # On three axes the relaxation is weaker, and more is left to local improvement.
     tolerance = TOLERANCE if len(case.sizes) < 3 else 0.1
     assert again.cost <= plan.cost * (1.0 if is_proven(again) else 1 + tolerance)
+
+
+@given(cases(), st.sampled_from(["time", "wire"]))
+def test_what_was_searched_is_what_is_printed(case, objective):
+    plan = dataclasses.replace(case, objective=objective).plan()
+    # Prices are whole numbers: each row is off by half of one at most, each time it happens.
+    times = sum(row.count for row in (*plan.boxings, *plan.equations))
+    seconds = plan.cost_seconds * (PICOSECONDS if objective == "time" else SECOND_PRICE)
+    sent = plan.wire_nbytes * BYTE_PRICE * (objective == "wire")
+    assert abs(plan.cost - sent - seconds) <= times
+
+
+@given(cases())
+def test_no_plan_sends_less_than_that_of_the_least_bytes(case):
+    least, rival = (
+        dataclasses.replace(case, objective=objective).plan() for objective in ("wire", "time")
+    )
+    assert least.lower_bound < (rival.wire_nbytes + 1) * BYTE_PRICE
+    assert least.wire_nbytes <= rival.wire_nbytes * (1.0 if is_proven(least) else 1 + TOLERANCE)
 
 
 @given(cases())

@@ -9,6 +9,7 @@ from jax.sharding import AbstractMesh, AxisType
 
 import flowjax
 import sbp
+from sbp.plan.explain import format_seconds
 from tests.one_device import MESH
 from tests.sbp.plan.test_plan import W1, W2, X, mlp, plan_of
 
@@ -162,12 +163,22 @@ def test_a_partial_end():
 
 
 def test_a_condition_that_no_such_plan_meets():
-    plan = plan_of("mlp", max_nbytes=64)
+    plan = plan_of("mlp", max_nbytes=64, in_sbp={"x": "dp: S(0), tp: S(1)"})
     answer = plan.why("result", "dp: B, tp: B")
     assert answer.kind == "illegal"
-    assert "cannot be 'dp: B, tp: B': mlp sends 512 bytes a device, max_nbytes is 64\n" in str(
+    assert "cannot be 'dp: B, tp: B': mlp sends 448 bytes a device, max_nbytes is 64\n" in str(
         answer
     )
+
+
+def test_a_condition_that_a_plan_of_least_bytes_meets():
+    plan = plan_of("mlp", max_nbytes=64)
+    answer = plan.why("result", "dp: B, tp: B")
+    assert plan.objective == "time"
+    assert answer.plan.objective == "wire"
+    times = format_seconds(answer.plan.cost_seconds), format_seconds(plan.cost_seconds)
+    assert answer.kind == "dearer"
+    assert f": {times[0]} instead of {times[1]}, planned by wire\n" in str(answer)
 
 
 def test_an_operation_without_such_a_signature():

@@ -102,6 +102,26 @@ def test_the_bytes_objective_sends_no_more(name):
     assert plan_of(name, objective="bytes").wire_nbytes <= plan_of(name).wire_nbytes
 
 
+def contract_all(x, w):
+    return (x @ w).sum()
+
+
+def test_a_plan_that_sends_too_much_gives_way_to_one_of_least_bytes(tmp_path):
+    args = [jax.ShapeDtypeStruct((1024, 1024), jnp.float32)] * 2
+    asked = {"mesh": AbstractMesh((8,), ("a",)), "in_sbp": "a: B", "hardware": "cpu"}
+    plan = sbp.parallelize(contract_all, **asked, max_nbytes=0).plan(*args)
+    assert (plan.objective, plan.wire_nbytes) == ("wire", 0)
+    assert plan.notes[-1] == (
+        "planned for least bytes: the plan by time sends 7 bytes a device, max_nbytes is 0"
+    )
+    assert "proof   gap 0.00%: no plan sends less than 0 B (elimination)" in plan.explain()
+    plan.save(tmp_path / "plan.json")
+    again = sbp.parallelize(contract_all, **asked, plan=sbp.Plan.load(tmp_path / "plan.json"))
+    assert again.plan(*args) == plan
+    one_more = sbp.parallelize(contract_all, **asked, max_nbytes=7).plan(*args)
+    assert (one_more.objective, one_more.wire_nbytes, one_more.notes) == ("time", 7, ())
+
+
 @pytest.mark.parametrize("name", STEPS)
 def test_a_saved_plan_is_the_same_plan_and_runs(name, tmp_path):
     step, args = step_of(name)
