@@ -175,10 +175,10 @@ def test_a_condition_that_a_plan_of_least_bytes_meets():
     plan = plan_of("mlp", max_nbytes=64)
     answer = plan.why("result", "dp: B, tp: B")
     assert plan.objective == "time"
-    assert answer.plan.objective == "wire"
+    assert answer.plan.objective == "bytes"
     times = format_seconds(answer.plan.cost_seconds), format_seconds(plan.cost_seconds)
     assert answer.kind == "dearer"
-    assert f": {times[0]} instead of {times[1]}, planned by wire\n" in str(answer)
+    assert f": {times[0]} instead of {times[1]}, planned by bytes\n" in str(answer)
 
 
 def test_an_operation_without_such_a_signature():
