@@ -41,7 +41,7 @@ POLISH_EVERY = 20
 NARROWER = 0.85
 """Share of labels that may be left for a smaller problem to pay."""
 NEAR = 0.5
-"""Relative gap up to which polishing pays: far from the bound, sweeps find better labels."""
+"""Relative gap up to which polishing pays on the way: further off, sweeps find better labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +101,9 @@ def solve_optimally(
     if math.isinf(thin.constant) or not all(np.isfinite(table).any() for table in tables):
         return None
     positions = [_narrow(labels, kept) for labels in incumbents]
-    method = f"elimination to {len(thin.stayed)} nodes"
     folded = _solve_folded(small, [aspects[n][keep] for n, keep in enumerate(kept)], target_gap)
     if folded is not None:
         positions.append(list(folded.labels))
-        method = f"gap {folded.gap:.2%} if equal layers are treated equally; {method}"
         if INTERRUPTED in folded.method:
             max_sweeps = ROUND
     starts = [[labels[n] for n in thin.stayed] for labels in positions if labels is not None]
@@ -117,12 +115,22 @@ def solve_optimally(
     if found is None:
         return None
     labels, energy, bound, sweeps = found
-    return Solution(
+    solution = Solution(
         _widen(thin.complete(labels), kept),
         energy + thin.constant,
         bound + thin.constant,
-        f"{method}, {sweeps}, polishing",
+        f"elimination to {len(thin.stayed)} nodes, {sweeps}, polishing",
     )
+    return solution if folded is None else _against_folded(solution, folded)
+
+
+def _against_folded(solution: Solution, folded: Solution) -> Solution:
+    """Says how far the solution is from labellings that treat equal layers equally, if nearer."""
+    equally = replace(solution, bound=min(folded.bound, solution.energy))
+    if equally.gap >= solution.gap:
+        return solution
+    method = f"gap {equally.gap:.2%} if equal layers are treated equally; {solution.method}"
+    return replace(solution, method=method)
 
 
 def _solve_folded(problem: Problem, aspects: Aspects, target_gap: float) -> Solution | None:
@@ -155,12 +163,16 @@ def _pass_and_polish(
             sweeps += state.pass_messages(target_gap)
             gap, left = state.gap, state.energy - state.bound
             rising = state.bound - past[-1][1] > left / 4
-            if target_gap < gap <= NEAR and sweeps % POLISH_EVERY == 0 and not rising:
+            since = past[-PATIENCE]
+            closed = since[0] - state.energy + state.bound - since[1]
+            at_end = (closed <= left / 20 or sweeps >= max_sweeps) and not state.is_polished
+            on_the_way = gap <= NEAR and sweeps % POLISH_EVERY == 0 and not rising
+            if gap > target_gap and (at_end or on_the_way):
                 state.polish()
                 left = state.energy - state.bound
+                closed = since[0] - state.energy + state.bound - since[1]
             past.append((state.energy, state.bound))
             _tell(sweeps, state.energy + constant, state.bound + constant)
-            closed = past[-PATIENCE - 1][0] - state.energy + state.bound - past[-PATIENCE - 1][1]
             if left <= target_gap * abs(state.energy) or closed <= left / 20 or state.narrow():
                 break
     except KeyboardInterrupt:
@@ -201,6 +213,11 @@ class _State:
         """How far the cost may be above the least, relative to it."""
         return (self.energy - self.bound) / abs(self.energy) if self.energy else 0.0
 
+    @property
+    def is_polished(self) -> bool:
+        """Whether the best labelling is what polishing made of it."""
+        return self.energy >= self._polished
+
     def _labels(self) -> list[int]:
         """The best labelling in the labels that are left, which have all of it."""
         labels = _narrow(self.best, self._kept)
@@ -220,7 +237,7 @@ class _State:
     def polish(self) -> None:
         """Improves the best labelling, or the latest where the best has been polished already."""
         problem = self._passing.problem
-        start = self._labels() if self.energy < self._polished else self._passing.decoded
+        start = self._passing.decoded if self.is_polished else self._labels()
         tried = polish(problem, start, self._aspects, max_rounds=2)
         self._take(tried, problem.energy(tried))
         self._polished = self.energy

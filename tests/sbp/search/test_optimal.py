@@ -174,3 +174,19 @@ def test_equal_optima_are_chosen_alike_in_every_run():
     ties = Problem((np.zeros(3),) * 4, {(k, k + 1): np.zeros((3, 3)) for k in range(3)})
     found = {solve_optimally(ties, random_aspects(ties, 1)) for _ in range(3)}
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_far_from_its_bound_is_polished_too(seed, monkeypatch):
+    # A cut of a complete graph: each pair of nodes wants to differ, which no bound of pairs sees.
+    monkeypatch.setattr(optimal, "EXACT_TABLE", 1.0)
+    weights = np.random.default_rng(seed).integers(1, 100, (10, 10))
+    pairs = [(u, v) for v in range(10) for u in range(v)]
+    problem = Problem(
+        tuple(np.zeros(2) for _ in range(10)),
+        {(u, v): np.eye(2) * float(weights[u, v]) for u, v in pairs},
+    )
+    aspects = [np.arange(2)[:, None]] * 10
+    found = solve_optimally(problem, aspects)
+    assert found.gap > optimal.NEAR
+    assert found.energy == problem.energy(solve_exhaustively(problem))
