@@ -132,8 +132,9 @@ def _memory_goals(where: str, found: dict[str, Figures], ours: dict[str, Row]) -
 def _count_goals(
     where: str, found: dict[str, Figures], num_layers: int, *, on_cpu: bool
 ) -> Iterator[Goal]:
-    most = {"sbp DP words": 1, "sbp FSDP words": 2 * num_layers if on_cpu else 3}
-    for name in most.keys() & found.keys():
+    split = 2 * num_layers if on_cpu else 3
+    most = {"sbp DP words": 1, "sbp ZeRO-1 words": split, "sbp FSDP words": split}
+    for name in (name for name in most if name in found):
         runs, ops = found[name].num_executed, found[name].num_collectives
         yield Goal(
             "G9", f"{where}, {name}", f"{runs} a step, {ops} in the program",

@@ -49,7 +49,8 @@ class Ours(NamedTuple):
         name: In the table.
         objective: What the plan is best at.
         hardware: What it is priced for.
-        style: Words that are given; none are for `free`.
+        style: Words that are given; none are for `free`; `zero1` are those of `dp` for parameters
+            and those of `fsdp` for the optimizer's moments.
         memory_limit: Most bytes a device may hold, by the plan; None sets no limit.
     """
 
@@ -65,7 +66,11 @@ FREE = (
     Ours("sbp time", "time"),
     Ours("sbp time on CPU", "time", hardware="cpu"),
 )
-STYLED = (Ours("sbp DP words", "time", style="dp"), Ours("sbp FSDP words", "time", style="fsdp"))
+STYLED = (
+    Ours("sbp DP words", "time", style="dp"),
+    Ours("sbp ZeRO-1 words", "time", style="zero1"),
+    Ours("sbp FSDP words", "time", style="fsdp"),
+)
 
 
 class Row(NamedTuple):
@@ -203,10 +208,20 @@ def planned(
     function, structs = gpt.example(batch, config)
     step = sbp.parallelize(
         function, mesh=mesh, hardware=ours.hardware, objective=ours.objective, donate_argnums=0,
-        in_sbp=gpt.words(config, ours.style, mesh.axis_names), memory_limit=ours.memory_limit,
-        plan=plan,
+        in_sbp=_words(ours.style, mesh, config), memory_limit=ours.memory_limit, plan=plan,
     )  # fmt: skip
     return step, structs
+
+
+def _words(style: str, mesh: Mesh, config: gpt.GPTConfig) -> dict[str, str]:
+    if style != "zero1":
+        return gpt.words(config, style, mesh.axis_names)
+    whole, split = (gpt.words(config, each, mesh.axis_names) for each in ("dp", "fsdp"))
+    return {
+        path.replace("*.", f"state.{part}", 1): asked
+        for part, words in (("params.", whole), ("moments.*.", split))
+        for path, asked in words.items()
+    }
 
 
 def timed(

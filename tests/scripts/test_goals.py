@@ -144,6 +144,7 @@ def test_a_plan_is_compiled_for_the_devices_there_are():
 
 def test_collectives_are_counted_as_often_as_they_run():
     assert met(ours("sbp FSDP words"))["G9"]  # seven
+    assert met(ours("sbp ZeRO-1 words"))["G9"]
     assert not met(ours("sbp DP words"))["G9"]
 
 
