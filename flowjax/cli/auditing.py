@@ -22,6 +22,7 @@ from sbp.axis_sizes import parse_axes
 from sbp.collectives import Audit
 from sbp.errors import SbpError
 from sbp.files import read_bytes
+from sbp.hardware import BY_NAME
 
 OF_FUNCTIONS = (
     "args", "batch", "donate", "in_sbp", "out_sbp", "hardware", "memory_limit", "objective",
@@ -115,9 +116,14 @@ def _audit_function(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit
     target = load_target(options.target, options.args, options.batch)
     mesh = flowjax.make_mesh(sizes, jax.devices("cpu"))
     step = sbp.parallelize(
-        target.function, mesh=mesh, hardware=options.hardware or HARDWARE, plan=plan,
+        target.function, mesh=mesh, hardware=options.hardware or _hardware(plan), plan=plan,
         **step_options(options),
     )  # fmt: skip
     with shown_progress(options.objective or "time"), errors_of(target):
         plan = step.plan(*target.arguments)
     return sbp.audit(step.lower(*target.arguments).compile(), plan)
+
+
+def _hardware(plan: sbp.Plan | None) -> str:
+    """What to price for if nobody says: what the plan was made for, where its name says it all."""
+    return plan.cluster if plan is not None and plan.cluster in BY_NAME else HARDWARE

@@ -21,6 +21,7 @@ _FLAGS = {
     "cluster": "--hardware",
     "devices": "--devices",
     "axes": "--axes",
+    "plan": "--plan",
 }
 _VALUE = r"'[^']*'|\([^)]*\)|\[[^]]*\]|[^\s|,;()]+"
 _GIVEN = re.compile(rf"(?<![\w.'-])(?<!mesh )({'|'.join(_FLAGS)})=({_VALUE})?")

@@ -57,7 +57,7 @@ def summary(plan: "Plan") -> str:
             f"{format_seconds(plan.compute_seconds)} compute, "
             f"{format_seconds(plan.communication_seconds)} boxing, {overlap_text(plan)}",
             *(f"          {line}" for line in _time_parts(plan)),
-            f"  proof   gap {plan.gap:.2%}: {bound_text(plan)} ({plan.method})",
+            f"  proof   {_proof(plan)} ({plan.method})",
             f"  wire    {format_wire(plan.wire_nbytes)}/device in "
             f"{sum(row.count for row in sent)} collectives",
             f"  flops   {plan.flops_per_device:.4g}/device, "
@@ -76,8 +76,20 @@ def overlap_text(plan: "Plan") -> str:
     return f"{plan.overlap:.0%} of gradient reductions and weight gathers assumed hidden"
 
 
+def gap_text(plan: "Plan") -> str:
+    """How far the plan may be from the best, where anything is proven of the best."""
+    return f"{plan.gap:.2%}" if plan.gap < 1 else "not proven"
+
+
+def _proof(plan: "Plan") -> str:
+    gap = gap_text(plan)
+    return f"gap {gap}: {bound_text(plan)}" if plan.gap < 1 else f"{gap}: {bound_text(plan)}"
+
+
 def bound_text(plan: "Plan") -> str:
     """What is proven of other plans."""
+    if plan.gap >= 1:
+        return "no lower bound is known"
     if plan.objective == "time":
         return f"no plan takes less than {format_seconds(plan.lower_bound_seconds)}"
     return "wire bytes first, see Plan.cost"

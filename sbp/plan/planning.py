@@ -52,6 +52,9 @@ MAX_EQUATIONS_WITHOUT_KINDS = 12
 GAP_OF_KINDS = 0.01
 """Above this gap, a plan found by kinds of choices is improved two axes at a time."""
 
+AT_OTHER_PRICES = ", run at other prices"
+"""How a plan was found that was made for another machine, or under another overlap."""
+
 CPU_NAME = "cpu"
 """The cluster whose compiler calls a library for reductions, which reads memory."""
 
@@ -275,8 +278,10 @@ def _reuse(
     if counts != (len(wanted), len(boxed)) or not np.isfinite(energy):
         raise _misfit(saved, "its choices are not those of this function")
     # What was proven at other prices, such as those of another machine, says nothing at these.
-    bound = saved.lower_bound if energy == saved.cost else 0.0
-    return boxing, Solution(tuple(labels), energy, bound, saved.method)
+    if energy == saved.cost:
+        return boxing, Solution(tuple(labels), energy, saved.lower_bound, saved.method)
+    method = f"{saved.method.removesuffix(AT_OTHER_PRICES)}{AT_OTHER_PRICES}"
+    return boxing, Solution(tuple(labels), energy, 0.0, method)
 
 
 def _position(label: Any, labels: Sequence[Any], axes: Sequence[int]) -> int | None:

@@ -98,6 +98,22 @@ def test_audit_of_a_function_is_of_the_plan_that_was_written(capsys, tmp_path):
     assert again.endswith(" bytes per device and call, the budget is 100\n")
 
 
+def test_audit_of_a_function_runs_the_plan_that_is_given(capsys, tmp_path):
+    path = str(tmp_path / "plan.json")
+    made = ("--mesh", "dp=2,tp=4", "--objective", "bytes", "--hardware", "a100", "--json", path)
+    assert run(capsys, "plan", MLP, *made)[0] == 0
+    audited = run(capsys, "audit", MLP, "--plan", path)
+    assert audited[0] == 0
+    assert run(capsys, "audit", MLP, "--plan", path, "--objective", "bytes") == audited
+    code, out, err = run(capsys, "audit", MLP, "--plan", path, "--objective", "time")
+    assert (code, out) == (2, "")
+    assert err == (
+        "flowjax: --objective time has no effect with --plan.\n"
+        "  A plan runs as it is, and this one was made with --objective bytes.\n"
+        "Fix one of: leave out --objective | leave out --plan to make a new plan\n"
+    )
+
+
 def test_audit_of_a_compiled_program(capsys, tmp_path):
     code, out, _ = run(capsys, "audit", str(H100_STEP), "--max-bytes", "74MB")
     assert code == 0
