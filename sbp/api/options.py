@@ -9,6 +9,7 @@ import math
 import numbers
 import os
 import re
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,16 +17,17 @@ from typing import Any
 import jax
 
 from sbp import hardware as machines
-from sbp.cost_model import CostModel
+from sbp.cost_model import CostModel, Objective
 from sbp.errors import PlanError, SbpError
 from sbp.graph import Mesh
 from sbp.hardware import Cluster
 from sbp.plan import Conditions, Plan
+from sbp.plan.planning import Search
 
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}  # fmt: skip
-OBJECTIVES = ("time", "bytes", "wire")
-SEARCHES = ("optimal", "greedy", "exhaustive")
+OBJECTIVES: tuple[str, ...] = typing.get_args(Objective)
+SEARCHES: tuple[str, ...] = typing.get_args(Search)
 _SIZES = {unit.upper(): nbytes for unit, nbytes in _UNITS.items()}
 
 

@@ -141,7 +141,7 @@ def _memory_parts(plan: "Plan") -> list[str]:
     total = plan.memory_nbytes
     return _aligned(
         [
-            (part, format_nbytes(nbytes), f"{nbytes / total:.0%}")
+            (part, format_nbytes(nbytes), f"{nbytes / total:.0%}" if total else "-")
             for part, nbytes in plan.memory_parts
         ]
     )

@@ -259,6 +259,15 @@ def test_a_program_in_its_binary_form_is_no_text(capsys, tmp_path):
     )
 
 
+@pytest.mark.parametrize("option", ["--plan", "--hardware"])
+def test_a_file_that_is_nested_too_deep_is_no_fault_of_ours(option, capsys, tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    words = ("audit", MLP, "--mesh", "dp=2", option, str(tmp_path / "deep.json"))
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (2, "")
+    assert "nested deeper than any" in err
+
+
 def test_a_program_without_what_is_planned_fails(capsys, tmp_path):
     plan, program = str(tmp_path / "plan.json"), tmp_path / "step.hlo.txt"
     words = ("--in-sbp", "batch=dp: S(0)", "--out-sbp", "*=dp: B")
