@@ -22,6 +22,7 @@ _FLAGS = {
     "devices": "--devices",
     "axes": "--axes",
     "plan": "--plan",
+    "mesh": "--mesh",
 }
 _VALUE = r"'[^']*'|\([^)]*\)|\[[^]]*\]|[^\s|,;()]+"
 _GIVEN = re.compile(rf"(?<![\w.'-])(?<!mesh )({'|'.join(_FLAGS)})=({_VALUE})?")

@@ -128,6 +128,13 @@ def test_audit_of_a_compiled_program(capsys, tmp_path):
     assert code == 1
     assert out.splitlines()[1].startswith("unplanned  ")
     assert out.splitlines()[-1].startswith("FAILED: ")
+    assert run(capsys, "audit", str(H100_STEP), "--plan", other, "--mesh", "dp=4,tp=2") == (
+        2,
+        "",
+        "flowjax: --mesh dp=4,tp=2 contradicts the plan, whose mesh is 'dp=2,tp=4' (audit).\n"
+        "  Program and plan are compared axis by axis, so that both are of one mesh.\n"
+        "Fix one of: leave out --mesh and name groups by the plan's mesh | the plan of this mesh\n",
+    )
 
 
 ERRORS = {
