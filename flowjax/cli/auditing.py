@@ -5,6 +5,7 @@ Comes in: parsed arguments. Goes out: text on stdout, an exit code that a pipeli
 
 import argparse
 import contextlib
+import dataclasses
 import math
 import sys
 from pathlib import Path
@@ -43,7 +44,7 @@ def run_audit(options: argparse.Namespace) -> int:
     """
     budget = parse_nbytes("max_nbytes", options.max_bytes)
     plan = sbp.Plan.load(options.plan) if options.plan else None
-    if Path(options.target).is_file():
+    if Path(options.target).exists() and not Path(options.target).is_dir():
         audited = _audit_text(options, plan)
     else:
         audited = _audit_function(options, plan)
@@ -74,6 +75,12 @@ def _audit_text(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit:
             why="It says how a function is planned, and this program is compiled already.",
             how=[f"leave out {named}", "an import path instead of a file"],
         )
+    if (source := Path(options.target)).suffix == ".py":
+        raise SbpError(
+            f"{options.target} is a file of Python",
+            why="An audit is of a file with the text of a compiled program, or of a function.",
+            how=f"an import path: {source.stem}:example, in the folder of the file",
+        )
     mesh = parse_axes(options.mesh, "--mesh") if options.mesh else None
     try:
         text = read_bytes(options.target).decode("utf-8")
@@ -88,10 +95,13 @@ def _audit_text(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit:
 
 def _audit_function(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit:
     if ":" not in options.target:
+        is_folder = Path(options.target).is_dir()
         raise SbpError(
-            f"there is no file {options.target!r}",
+            f"{options.target!r} is a folder"
+            if is_folder
+            else f"there is no file {options.target!r}",
             why="An audit is of a file with the text of a compiled program, or of a function.",
-            how=["the path of a file", "an import path: models.gpt:example"],
+            how=["the path of a file" + " in it" * is_folder, "an import path: models.gpt:example"],
         )
     if options.mesh:
         sizes = parse_axes(options.mesh, "--mesh")
@@ -121,7 +131,25 @@ def _audit_function(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit
     )  # fmt: skip
     with shown_progress(options.objective or "time"), errors_of(target):
         plan = step.plan(*target.arguments)
-    return sbp.audit(step.lower(*target.arguments).compile(), plan)
+    return _without_ours(sbp.audit(step.lower(*target.arguments).compile(), plan))
+
+
+def _without_ours(audited: Audit) -> Audit:
+    """No source line where the only one is that of this file, which asks for the lowering."""
+    ours = str(Path(flowjax.__file__).parent)
+    return dataclasses.replace(
+        audited,
+        collectives=tuple(
+            dataclasses.replace(row, source="") if row.source.startswith(ours) else row
+            for row in audited.collectives
+        ),
+        unplanned=tuple(
+            dataclasses.replace(
+                found, sources=tuple(line for line in found.sources if not line.startswith(ours))
+            )
+            for found in audited.unplanned
+        ),
+    )
 
 
 def _hardware(plan: sbp.Plan | None) -> str:

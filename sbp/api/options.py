@@ -195,7 +195,8 @@ def positions(
     least, most = (0, math.inf) if any_number else (-len(known), len(known))
     numbered = "a number from 0" + f" to {len(known) - 1}" * (not any_number)
     for number in numbers:
-        if not isinstance(number, int) or not least <= number < most:
+        is_whole = isinstance(number, int) and not isinstance(number, bool)
+        if not is_whole or not least <= number < most:
             raise SbpError(
                 f"{what}_argnums has {number!r}, which is no argument of {function_name(fn)}",
                 why=f"{_all_taken(fn)} Arguments are counted from 0.",

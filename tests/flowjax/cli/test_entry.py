@@ -114,6 +114,32 @@ def test_audit_of_a_function_runs_the_plan_that_is_given(capsys, tmp_path):
     )
 
 
+SUMS = """
+import jax, jax.numpy as jnp
+
+def sums(x):
+    y = x * 2
+    return y.sum(0), x
+
+def arguments():
+    return (jax.ShapeDtypeStruct((64, 64), jnp.float32),)
+"""
+
+
+def test_audit_says_lines_of_the_users_code(capsys, tmp_path, monkeypatch):
+    (tmp_path / "sums.py").write_text(SUMS)
+    monkeypatch.chdir(tmp_path)
+    words = ("--in-sbp", "x=dp: S(0)", "--out-sbp", "*=dp: B")
+    for lowering in ("manual", "auto"):
+        code, out, _ = run(capsys, "audit", "sums:sums", "--args", "sums:arguments", "--mesh",
+                           "dp=8", *words, "--lowering", lowering)  # fmt: skip
+        assert code == 0
+        # A sum is reduced for a result alone; an argument that is returned has no line of code.
+        assert re.search(r"all-reduce .*/sums\.py:6$", out, re.MULTILINE)
+        assert "all-gather" in out
+        assert "auditing.py" not in out
+
+
 def test_audit_of_a_compiled_program(capsys, tmp_path):
     code, out, _ = run(capsys, "audit", str(H100_STEP), "--max-bytes", "74MB")
     assert code == 0
@@ -187,6 +213,22 @@ ERRORS = {
         "  An audit is of a file with the text of a compiled program, or of a function.\n"
         "Fix one of: the path of a file | an import path: models.gpt:example\n",
     ),
+    "a folder to audit": (
+        ["audit", str(ROOT)],
+        f"flowjax: {str(ROOT)!r} is a folder.\n"
+        "  An audit is of a file with the text of a compiled program, or of a function.\n"
+        "Fix one of: the path of a file in it | an import path: models.gpt:example\n",
+    ),
+    "a module to audit": (
+        ["audit", str(ROOT / "models" / "mlp.py")],
+        f"flowjax: {ROOT}/models/mlp.py is a file of Python.\n"
+        "  An audit is of a file with the text of a compiled program, or of a function.\n"
+        "Fix: an import path: mlp:example, in the folder of the file\n",
+    ),
+    "an empty program": (
+        ["audit", os.devnull],
+        "flowjax: this text is not a compiled HLO module: it has no ENTRY computation.\n",
+    ),
     "no mesh to compile for": (
         ["audit", MLP],
         "flowjax: no mesh to compile for (models.mlp:example).\n"
@@ -201,7 +243,9 @@ ERRORS = {
     ),
     "a program that is none": (
         ["audit", str(ROOT / "README.md")],
-        "flowjax: this text is not a compiled HLO module: it has no ENTRY computation.\n",
+        "flowjax: this text is not a compiled HLO module: it has no ENTRY computation.\n"
+        "  It is another text, or a part of one.\n"
+        "Fix: write compiled.as_text() to a file, and audit that\n",
     ),
     "a budget that is none": (
         ["audit", str(H100_STEP), "--max-bytes", "much"],
