@@ -6,8 +6,10 @@ Comes in: parsed arguments. Goes out: text on stdout, an exit code that a pipeli
 import argparse
 import contextlib
 import dataclasses
+import json
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -22,7 +24,7 @@ from sbp.api.options import parse_nbytes
 from sbp.axis_sizes import parse_axes
 from sbp.collectives import Audit
 from sbp.errors import SbpError
-from sbp.files import read_bytes
+from sbp.files import check_can_write, read_bytes, write_text
 from sbp.hardware import BY_NAME
 
 OF_FUNCTIONS = (
@@ -30,6 +32,9 @@ OF_FUNCTIONS = (
     "lowering",
 )  # fmt: skip
 """Options that say nothing of a program that is compiled already."""
+
+FORMAT = 1
+"""Of the file of an audit; it changes with what is in it."""
 
 MOST_SIMULATED = 4096
 """Simulated devices: each costs the compiler time and memory."""
@@ -40,8 +45,10 @@ def run_audit(options: argparse.Namespace) -> int:
 
     Raises:
         SbpError: An argument is wrong, or there is no plan.
-        OSError: A file cannot be read.
+        OSError: A file cannot be read or written.
     """
+    if options.json:
+        check_can_write(options.json)
     budget = parse_nbytes("max_nbytes", options.max_bytes)
     plan = sbp.Plan.load(options.plan) if options.plan else None
     if Path(options.target).exists() and not Path(options.target).is_dir():
@@ -59,11 +66,29 @@ def run_audit(options: argparse.Namespace) -> int:
         problems.append(
             f"{audited.total_nbytes:,.0f} bytes per device and call, the budget is {budget:,}"
         )
+    if options.json:
+        write_text(options.json, _encode(audited, budget, problems))
     lines = [str(audited), *(f"FAILED: {problem}" for problem in problems)]
     if budget is not None and audited.total_nbytes <= budget:
         lines.append(f"within the budget of {budget:,} bytes")
     sys.stdout.write("\n".join(lines) + "\n")
     return 1 if problems else 0
+
+
+def _encode(audited: Audit, budget: int | None, problems: Sequence[str]) -> str:
+    """The audit as JSON: what is printed, for a pipeline to read."""
+    data = {
+        "format": FORMAT,
+        "problems": problems,
+        "nbytes": audited.total_nbytes,
+        "budget_nbytes": budget,
+        "checked": audited.checked,
+        **{
+            name: [dataclasses.asdict(row) for row in getattr(audited, name)]
+            for name in ("unplanned", "missing", "merged", "collectives")
+        },
+    }
+    return json.dumps(data, indent=1) + "\n"
 
 
 def _audit_text(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit:

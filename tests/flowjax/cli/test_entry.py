@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import json
 import logging
 import os
 import re
@@ -299,6 +300,32 @@ def test_wrong_usage_exits_with_two(capsys, words):
     assert err.startswith("usage: flowjax")
 
 
+def test_an_audit_is_written_for_a_pipeline_to_read(capsys, tmp_path):
+    path, plan = tmp_path / "audit.json", str(tmp_path / "plan.json")
+    words = ("--in-sbp", "batch=dp: S(0)", "--out-sbp", "*=dp: B")
+    run(capsys, "plan", MLP, "--mesh", "dp=2,tp=4", *words, "--json", plan)
+    code, out, _ = run(capsys, "audit", MLP, "--plan", plan, "--max-bytes", "1MB",
+                       "--json", str(path))  # fmt: skip
+    data = json.loads(path.read_text())
+    assert (code, data["format"], data["problems"]) == (0, 1, [])
+    assert (data["checked"], data["unplanned"], data["missing"]) == (True, [], [])
+    assert data["budget_nbytes"] == 1_000_000
+    assert f"{len(data['collectives'])} collective" in out
+    assert f"{data['nbytes']:,.0f} bytes per device and call" in out
+    sent = (row["nbytes"] * row["count"] for row in data["collectives"] if row["charged"])
+    assert sum(sent) == data["nbytes"] > 0
+    # What fails is written too.
+    code, out, _ = run(capsys, "audit", str(H100_STEP), "--plan", plan, "--json", str(path))
+    data = json.loads(path.read_text())
+    assert code == 1
+    assert [f"FAILED: {problem}" for problem in data["problems"]] == [
+        line for line in out.splitlines() if line.startswith("FAILED")
+    ]
+    found = [(row["kind"], row["compiled_nbytes"]) for row in data["unplanned"]]
+    assert len(found) == int(re.search(r"(\d+) unplanned,", out)[1]) > 0
+    assert data["budget_nbytes"] is None
+
+
 def test_a_program_in_its_binary_form_is_no_text(capsys, tmp_path):
     (tmp_path / "step.pb").write_bytes(b"\xff\xfe\x00HloModule")
     assert run(capsys, "audit", str(tmp_path / "step.pb")) == (
@@ -345,6 +372,8 @@ def test_a_file_is_refused_before_the_planning(capsys, monkeypatch, tmp_path):
     for option in ("--json", "--html"):
         code, _, err = run(capsys, "plan", MLP, "--mesh", "dp=2", option, str(tmp_path))
         assert (code, err.splitlines()[1]) == (2, "  It is a folder.")
+    code, _, err = run(capsys, "audit", MLP, "--mesh", "dp=2", "--json", str(tmp_path))
+    assert (code, err.splitlines()[1]) == (2, "  It is a folder.")
 
 
 def test_every_objective_can_be_asked_for(capsys):
@@ -384,7 +413,7 @@ commands:
     )
     for command, options in {
         "plan": ("--mesh", "--devices", "--args", "--batch", "--in-sbp", "--json", "--html"),
-        "audit": ("--plan", "--max-bytes", "--mesh", "--args"),
+        "audit": ("--plan", "--max-bytes", "--mesh", "--json", "--args"),
     }.items():
         code, out, _ = run(capsys, command, "--help")
         assert code == 0
