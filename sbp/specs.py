@@ -7,7 +7,8 @@ entry, Broadcast an absent axis, Partial an `unreduced` axis.
 from collections.abc import Sequence
 from typing import Any
 
-from jax.sharding import NamedSharding, PartitionSpec
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from sbp.algebra import B, NdSbp, P, Partial, Split, Word, Words
 from sbp.errors import SignatureError
@@ -22,9 +23,11 @@ def partition_spec(ndsbp: NdSbp | str, ndim: int) -> PartitionSpec:
         ndim: Number of dims of the array.
 
     Raises:
-        SignatureError: A dim does not exist, or a word is P.max or P.min, which jax cannot say.
+        SignatureError: A dim does not exist, a word is P.max or P.min, which jax cannot say, or an
+            argument is not what it should be.
     """
-    words = NdSbp.parse(ndsbp) if isinstance(ndsbp, str) else ndsbp
+    words = _as_words(ndsbp)
+    _check_num_dims(ndim)
     return spec_of(tuple(words), tuple(words.values()), ndim)
 
 
@@ -74,9 +77,16 @@ def from_partition_spec(spec: PartitionSpec, mesh: Any, ndim: int) -> NdSbp:
 
     Raises:
         SignatureError: The spec is longer than the array has dims, names an axis that the mesh does
-            not have, or nests axes in another order than the mesh.
+            not have, or nests axes in another order than the mesh; or an argument is none of these.
     """
-    names = tuple(mesh.axis_names)
+    names = axis_names(mesh)
+    _check_num_dims(ndim)
+    if not isinstance(spec, PartitionSpec):
+        raise SignatureError(
+            f"{spec!r} is not a PartitionSpec",
+            why="It is an entry for each dim: None, the name of an axis, or a tuple of names.",
+            how="jax.sharding.PartitionSpec('dp', None)",
+        )
     if len(spec) > ndim:
         raise SignatureError(
             f"{spec} has {len(spec)} entries for an array of {ndim} dims",
@@ -135,9 +145,46 @@ def named_sharding(mesh: Any, ndsbp: NdSbp | str, ndim: int) -> NamedSharding:
         ndim: Number of dims of the array.
 
     Raises:
-        SignatureError: See `partition_spec`; or a word names an axis the mesh does not have.
+        SignatureError: See `partition_spec`; or a word names an axis the mesh does not have, or it
+            is no mesh.
     """
-    words = NdSbp.parse(ndsbp) if isinstance(ndsbp, str) else ndsbp
+    names, words = axis_names(mesh), _as_words(ndsbp)
     for axis in words:
-        _known(axis, mesh.axis_names, partition_spec(words, ndim))
-    return NamedSharding(mesh, spec_of(mesh.axis_names, words.on(mesh.axis_names), ndim))
+        _known(axis, names, partition_spec(words, ndim))
+    _check_num_dims(ndim)
+    return NamedSharding(mesh, spec_of(names, words.on(names), ndim))
+
+
+def axis_names(mesh: Any) -> tuple[str, ...]:
+    """Names of the axes of a jax mesh.
+
+    Raises:
+        SignatureError: It is no mesh.
+    """
+    if not isinstance(mesh, Mesh | AbstractMesh):
+        raise SignatureError(
+            f"mesh={mesh!r} is not a mesh",
+            why="A sharding is on a jax.sharding.Mesh or AbstractMesh, whose axes words name.",
+            how=["flowjax.make_mesh('dp=2,tp=4')", "jax.make_mesh((2, 4), ('dp', 'tp'))"],
+        )
+    return tuple(mesh.axis_names)
+
+
+def _as_words(given: Any) -> NdSbp:
+    words = NdSbp.parse(given) if isinstance(given, str) else given
+    if not isinstance(words, NdSbp):
+        raise SignatureError(
+            f"{given!r} is not words",
+            why="Words are text or NdSbp, a word for each axis that they name.",
+            how="write for example 'dp: S(0)'",
+        )
+    return words
+
+
+def _check_num_dims(ndim: Any) -> None:
+    if not isinstance(ndim, int | np.integer) or isinstance(ndim, bool) or ndim < 0:
+        raise SignatureError(
+            f"ndim={ndim!r} is not a number of dims",
+            why="It is how many dims the array has.",
+            how="array.ndim",
+        )

@@ -5,8 +5,11 @@ Comes in: parsed arguments. Goes out: text on stdout, an exit code that a pipeli
 
 import argparse
 import contextlib
+import dataclasses
+import json
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -21,13 +24,17 @@ from sbp.api.options import parse_nbytes
 from sbp.axis_sizes import parse_axes
 from sbp.collectives import Audit
 from sbp.errors import SbpError
-from sbp.files import read_bytes
+from sbp.files import check_can_write, read_bytes, write_text
+from sbp.hardware import BY_NAME
 
 OF_FUNCTIONS = (
     "args", "batch", "donate", "in_sbp", "out_sbp", "hardware", "memory_limit", "objective",
     "lowering",
 )  # fmt: skip
 """Options that say nothing of a program that is compiled already."""
+
+FORMAT = 1
+"""Of the file of an audit; it changes with what is in it."""
 
 MOST_SIMULATED = 4096
 """Simulated devices: each costs the compiler time and memory."""
@@ -38,11 +45,13 @@ def run_audit(options: argparse.Namespace) -> int:
 
     Raises:
         SbpError: An argument is wrong, or there is no plan.
-        OSError: A file cannot be read.
+        OSError: A file cannot be read or written.
     """
+    if options.json:
+        check_can_write(options.json)
     budget = parse_nbytes("max_nbytes", options.max_bytes)
     plan = sbp.Plan.load(options.plan) if options.plan else None
-    if Path(options.target).is_file():
+    if Path(options.target).exists() and not Path(options.target).is_dir():
         audited = _audit_text(options, plan)
     else:
         audited = _audit_function(options, plan)
@@ -57,11 +66,29 @@ def run_audit(options: argparse.Namespace) -> int:
         problems.append(
             f"{audited.total_nbytes:,.0f} bytes per device and call, the budget is {budget:,}"
         )
+    if options.json:
+        write_text(options.json, _encode(audited, budget, problems))
     lines = [str(audited), *(f"FAILED: {problem}" for problem in problems)]
     if budget is not None and audited.total_nbytes <= budget:
         lines.append(f"within the budget of {budget:,} bytes")
     sys.stdout.write("\n".join(lines) + "\n")
     return 1 if problems else 0
+
+
+def _encode(audited: Audit, budget: int | None, problems: Sequence[str]) -> str:
+    """The audit as JSON: what is printed, for a pipeline to read."""
+    data = {
+        "format": FORMAT,
+        "problems": problems,
+        "nbytes": audited.total_nbytes,
+        "budget_nbytes": budget,
+        "checked": audited.checked,
+        **{
+            name: [dataclasses.asdict(row) for row in getattr(audited, name)]
+            for name in ("unplanned", "missing", "merged", "collectives")
+        },
+    }
+    return json.dumps(data, indent=1) + "\n"
 
 
 def _audit_text(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit:
@@ -72,6 +99,12 @@ def _audit_text(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit:
             f"{named} given with the compiled program {options.target}",
             why="It says how a function is planned, and this program is compiled already.",
             how=[f"leave out {named}", "an import path instead of a file"],
+        )
+    if (source := Path(options.target)).suffix == ".py":
+        raise SbpError(
+            f"{options.target} is a file of Python",
+            why="An audit is of a file with the text of a compiled program, or of a function.",
+            how=f"an import path: {source.stem}:example, in the folder of the file",
         )
     mesh = parse_axes(options.mesh, "--mesh") if options.mesh else None
     try:
@@ -87,10 +120,13 @@ def _audit_text(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit:
 
 def _audit_function(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit:
     if ":" not in options.target:
+        is_folder = Path(options.target).is_dir()
         raise SbpError(
-            f"there is no file {options.target!r}",
+            f"{options.target!r} is a folder"
+            if is_folder
+            else f"there is no file {options.target!r}",
             why="An audit is of a file with the text of a compiled program, or of a function.",
-            how=["the path of a file", "an import path: models.gpt:example"],
+            how=["the path of a file" + " in it" * is_folder, "an import path: models.gpt:example"],
         )
     if options.mesh:
         sizes = parse_axes(options.mesh, "--mesh")
@@ -115,9 +151,32 @@ def _audit_function(options: argparse.Namespace, plan: sbp.Plan | None) -> Audit
     target = load_target(options.target, options.args, options.batch)
     mesh = flowjax.make_mesh(sizes, jax.devices("cpu"))
     step = sbp.parallelize(
-        target.function, mesh=mesh, hardware=options.hardware or HARDWARE, plan=plan,
+        target.function, mesh=mesh, hardware=options.hardware or _hardware(plan), plan=plan,
         **step_options(options),
     )  # fmt: skip
     with shown_progress(options.objective or "time"), errors_of(target):
         plan = step.plan(*target.arguments)
-    return sbp.audit(step.lower(*target.arguments).compile(), plan)
+    return _without_ours(sbp.audit(step.lower(*target.arguments).compile(), plan))
+
+
+def _without_ours(audited: Audit) -> Audit:
+    """No source line where the only one is that of this file, which asks for the lowering."""
+    ours = str(Path(flowjax.__file__).parent)
+    return dataclasses.replace(
+        audited,
+        collectives=tuple(
+            dataclasses.replace(row, source="") if row.source.startswith(ours) else row
+            for row in audited.collectives
+        ),
+        unplanned=tuple(
+            dataclasses.replace(
+                found, sources=tuple(line for line in found.sources if not line.startswith(ours))
+            )
+            for found in audited.unplanned
+        ),
+    )
+
+
+def _hardware(plan: sbp.Plan | None) -> str:
+    """What to price for if nobody says: what the plan was made for, where its name says it all."""
+    return plan.cluster if plan is not None and plan.cluster in BY_NAME else HARDWARE

@@ -21,12 +21,18 @@ _FLAGS = {
     "cluster": "--hardware",
     "devices": "--devices",
     "axes": "--axes",
+    "plan": "--plan",
+    "mesh": "--mesh",
 }
 _VALUE = r"'[^']*'|\([^)]*\)|\[[^]]*\]|[^\s|,;()]+"
 _GIVEN = re.compile(rf"(?<![\w.'-])(?<!mesh )({'|'.join(_FLAGS)})=({_VALUE})?")
 _NAMED = re.compile(rf"\b({'|'.join(name for name in _FLAGS if '_' in name)})\b")
 _PHRASES = {
     "explain() lists what it sends": "without --max-bytes flowjax plan lists what it sends",
+    "pass the object that step.lower(...).compile() returns, or its as_text()": (
+        "write compiled.as_text() to a file, and audit that"
+    ),
+    "pass the mesh, and the plan,": "the --mesh, and the --plan,",
     "with Plan.save of this version": "with this version: flowjax plan ... --json FILE",
 }
 _NOT_HERE = re.compile(

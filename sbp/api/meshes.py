@@ -21,7 +21,7 @@ from sbp.boxing import format_nbytes
 from sbp.errors import PlanError, SbpError
 from sbp.hardware import Cluster
 from sbp.plan import Plan
-from sbp.plan.explain import format_seconds, format_wire, table
+from sbp.plan.explain import format_seconds, format_wire, gap_text, table
 from sbp.search import INTERRUPTED
 
 _LOG = logging.getLogger("sbp")
@@ -78,7 +78,7 @@ class MeshRanking:
                 ", ".join(links),
                 format_seconds(plan.cost_seconds),
                 format_seconds(plan.lower_bound_seconds) if plan.objective == "time" else "-",
-                f"{plan.gap:.2%}",
+                gap_text(plan),
                 format_wire(plan.wire_nbytes),
                 format_nbytes(plan.memory_nbytes),
             )
@@ -129,7 +129,7 @@ def suggest_mesh(
         if len({error.what for error in errors}) == 1:
             raise errors[0]
         raise _no_mesh(fn, devices, skipped, axes)
-    by_time = options.get("objective", "time") == "time"
+    by_time = options.get("objective") in (None, "time")
 
     def rank(plan: Plan) -> tuple[float, int]:
         return plan.cost_seconds if by_time else plan.cost, len(plan.mesh_sizes)

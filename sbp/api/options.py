@@ -9,6 +9,7 @@ import math
 import numbers
 import os
 import re
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +17,16 @@ from typing import Any
 import jax
 
 from sbp import hardware as machines
-from sbp.cost_model import CostModel
+from sbp.cost_model import OBJECTIVES, CostModel
 from sbp.errors import PlanError, SbpError
 from sbp.graph import Mesh
 from sbp.hardware import Cluster
 from sbp.plan import Conditions, Plan
+from sbp.plan.planning import Search
 
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}  # fmt: skip
+SEARCHES: tuple[str, ...] = typing.get_args(Search)
 _SIZES = {unit.upper(): nbytes for unit, nbytes in _UNITS.items()}
 
 
@@ -126,14 +129,14 @@ def find_cluster(
     return cluster
 
 
-def find_costs(mesh: Any, hardware: Any, objective: Any, overlap: Any) -> CostModel:
-    """Prices on a mesh; arguments as of `parallelize`."""
+def find_costs(mesh: Any, hardware: Any, objective: Any, overlap: float) -> CostModel:
+    """Prices on a mesh; arguments as of `parallelize`, checked by `as_planned`."""
     sizes = mesh_sizes(mesh)
     return CostModel(
         find_cluster(hardware, mesh),
         sizes,
-        choose("objective", objective, ("time", "bytes", "wire")),  # type: ignore[arg-type]
-        parse_share("overlap", overlap),
+        objective,
+        overlap,
     )
 
 
@@ -191,7 +194,8 @@ def positions(
     least, most = (0, math.inf) if any_number else (-len(known), len(known))
     numbered = "a number from 0" + f" to {len(known) - 1}" * (not any_number)
     for number in numbers:
-        if not isinstance(number, int) or not least <= number < most:
+        is_whole = isinstance(number, int) and not isinstance(number, bool)
+        if not is_whole or not least <= number < most:
             raise SbpError(
                 f"{what}_argnums has {number!r}, which is no argument of {function_name(fn)}",
                 why=f"{_all_taken(fn)} Arguments are counted from 0.",
@@ -253,6 +257,34 @@ def check_plan(plan: Any) -> None:
             why="It is an sbp.Plan: from step.plan(...), or read from a file.",
             how="plan=sbp.Plan.load(path)",
         )
+
+
+def as_planned(
+    plan: Plan | None, objective: Any, search: Any, overlap: Any
+) -> tuple[str, str, float]:
+    """Objective, search and overlap: as given; else as of a plan that is run again; else defaults.
+
+    Raises:
+        SbpError: One is no option, or has no effect on a plan that was made with another.
+    """
+    made = {"objective": "time", "search": "optimal", "overlap": 0.0}
+    if plan is not None:
+        search_of_plan = next((s for s in SEARCHES[1:] if plan.method.startswith(s)), SEARCHES[0])
+        made = {"objective": plan.objective, "search": search_of_plan, "overlap": plan.overlap}
+    objective = made["objective"] if objective is None else objective
+    search = made["search"] if search is None else search
+    overlap = made["overlap"] if overlap is None else overlap
+    for name, value, allowed in (
+        ("objective", objective, OBJECTIVES), ("search", search, SEARCHES)
+    ):  # fmt: skip
+        choose(name, value, allowed)
+        if plan is not None and value != made[name]:
+            raise SbpError(
+                f"{name}={value!r} has no effect with plan=",
+                why=f"A plan runs as it is, and this one was made with {name}={made[name]!r}.",
+                how=[f"leave out {name}=", "leave out plan= to make a new plan"],
+            )
+    return objective, search, parse_share("overlap", overlap)
 
 
 def parameter_names(fn: Callable[..., Any]) -> list[str]:

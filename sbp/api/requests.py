@@ -119,7 +119,7 @@ def spread(
     else:
         requests = _by_position(request, trees, what)
     return tuple(
-        None if asked is None else as_words(asked, mesh, ndim, f"{what} {path}")
+        None if asked is None else as_words(asked, mesh, ndim, f"{what} {path}".strip())
         for asked, ndim, path in zip(requests, ndims, paths, strict=True)
     )
 

@@ -31,6 +31,7 @@ from sbp.api.binding import (
 from sbp.api.options import (
     Options,
     argument_names,
+    as_planned,
     check_disjoint,
     check_function,
     check_plan,
@@ -57,8 +58,8 @@ def parallelize(
     static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (),
     tie: Mapping[str, str] | str | None = "auto", memory_limit: int | str | None = None,
     max_nbytes: int | str | None = None, reduce_dtype: Any = None,
-    hardware: Cluster | str | os.PathLike[str] | None = None, overlap: float = 0.0,
-    objective: str = "time", search: str = "optimal", lowering: str = "manual",
+    hardware: Cluster | str | os.PathLike[str] | None = None, overlap: float | None = None,
+    objective: str | None = None, search: str | None = None, lowering: str = "manual",
     plan: Plan | None = None,
 ) -> "Step":  # fmt: skip
     """Makes a step that runs a one-device function on a mesh.
@@ -83,27 +84,28 @@ def parallelize(
         hardware: The cluster to price for, its name, or the path of a hardware file (`.json`, see
             `scripts/calibrate.py`); that of the mesh's devices by default.
         overlap: Share, 0 to 1, of the time on the wire of gradient reductions and weight gathers
-            that is assumed hidden behind compute; see `CostModel`.
-        objective: `time`; `bytes`: least bytes sent, without computing anything twice; or `wire`:
-            least bytes sent, even where every device then computes the same.
-        search: `optimal`, `greedy` or `exhaustive`.
+            that is assumed hidden behind compute; see `CostModel`; 0 or that of `plan` by default.
+        objective: `time`, the default; `bytes`: least bytes sent, without computing anything twice;
+            or `wire`: least bytes sent, even where every device then computes the same.
+        search: `optimal`, the default; `greedy` or `exhaustive`.
         lowering: `manual` (shard_map, the plan's collectives only) or `auto` (XLA's partitioner,
             with XLA's own rules: on CPU its maximum over a split dim drops NaN).
-        plan: A plan to run as it is.
+        plan: A plan to run as it is. It says the objective and the search: others are refused.
 
     Raises:
         SbpError: An option cannot be honoured.
     """
     check_function(fn)
-    costs = find_costs(mesh, hardware, objective, overlap)
+    check_plan(plan)
+    objective, search, share = as_planned(plan, objective, search, overlap)
+    costs = find_costs(mesh, hardware, objective, share)
     donate = positions(fn, donate_argnums, donate_argnames, "donate")
     static = positions(fn, static_argnums, static_argnames, "static")
     check_disjoint(fn, donate, static)
-    check_plan(plan)
     options = Options(
         mesh, in_sbp, out_sbp, donate, static, tie,
         Conditions(
-            choose("search", search, ("optimal", "greedy", "exhaustive")),  # type: ignore[arg-type]
+            search,  # type: ignore[arg-type]
             parse_nbytes("memory_limit", memory_limit),
             parse_nbytes("max_nbytes", max_nbytes),
             dtype_name(reduce_dtype),

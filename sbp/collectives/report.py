@@ -11,7 +11,7 @@ from typing import Protocol
 
 from jax.sharding import AbstractMesh, Mesh
 
-from sbp.axis_sizes import axis_sizes
+from sbp.axis_sizes import axis_sizes, format_axes
 from sbp.collectives.comparison import (
     Difference,
     PlannedCollective,
@@ -98,7 +98,7 @@ def audit(
 
     Raises:
         SbpError: The text is not compiled HLO, `plan` or `mesh` is none, or the program was
-            compiled for another number of devices.
+            compiled for another number of devices, or `mesh` is not that of the plan.
     """
     if not isinstance(compiled, str) and not hasattr(compiled, "as_text"):
         raise SbpError(
@@ -120,6 +120,8 @@ def audit(
         sizes = dict(plan.mesh_sizes) if sizes is None else sizes
     if sizes is not None:
         _check_devices(module, sizes, "the mesh")
+        if plan is not None:
+            _check_same_mesh(sizes, plan.mesh_sizes)
     try:
         found = find_collectives(module, sizes)
     except KeyError as error:
@@ -142,6 +144,19 @@ def _check_devices(module: HloModule, sizes: Mapping[str, int], whose: str) -> N
             f"the program was compiled for {devices}, {whose} has {needed}",
             why="The header of a program says for how many it is: num_partitions=, replica_count=.",
             how="pass the mesh, and the plan, that the program was compiled for",
+        )
+
+
+def _check_same_mesh(given: Mapping[str, int], planned: Mapping[str, int]) -> None:
+    """An axis of one device names no device groups, so that it may be in one of them only."""
+    one, other = ([(a, n) for a, n in sizes.items() if n > 1] for sizes in (given, planned))
+    if one != other:
+        raise SbpError(
+            f"mesh={format_axes(given)!r} contradicts the plan, whose mesh is "
+            f"{format_axes(planned)!r}",
+            where="audit",
+            why="Program and plan are compared axis by axis, so that both are of one mesh.",
+            how=["leave out mesh= and name groups by the plan's mesh", "the plan of this mesh"],
         )
 
 

@@ -17,6 +17,9 @@ from sbp.files import write_text
 
 Place = Literal["inside", "outside"]
 
+MOST = 1e30
+"""No figure of a machine is larger."""
+
 FORMAT = 1
 """Of a hardware file."""
 
@@ -59,6 +62,7 @@ class Device:
     kernel_floor_seconds: float
 
     def __post_init__(self) -> None:
+        _check_text("name of a device", self.name)
         for dtype, rate in self.flops.items():
             _check_number(f"matmul rate of {dtype}, in operations/s,", rate)
         _check_number("vector_flops, in operations/s,", self.vector_flops)
@@ -99,6 +103,8 @@ class Cluster:
     source: str = ""
 
     def __post_init__(self) -> None:
+        _check_text("name of a cluster", self.name)
+        _check_text("source", self.source)
         _check_number("devices_per_node", self.devices_per_node)
         _check_number("ring_size", self.ring_size, zero=True)
 
@@ -162,6 +168,8 @@ class Cluster:
             for name in ("inside", "outside"):
                 fields[name] = Link(**_fields(Link, data[name], name))
             return cls(**fields)
+        except RecursionError:
+            why = "It is nested deeper than any cluster."
         except OSError as error:
             why = f"It cannot be read: {error.strerror or error}."
         except ValueError as error:
@@ -196,7 +204,7 @@ def _fields(kind: type[Any], data: Any, where: str, *, also: str = "") -> dict[s
 
 def _check_number(what: str, value: Any, *, zero: bool = False) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and math.isfinite(value) and (value > 0 or (zero and value == 0)):
+    if is_number and 0 <= value <= MOST and (value > 0 or zero):
         return
     raise SbpError(
         f"{what} is {value!r}",
@@ -204,3 +212,13 @@ def _check_number(what: str, value: Any, *, zero: bool = False) -> None:
         why=f"It is a finite number {'of at least' if zero else 'above'} 0.",
         how="the figure of the data sheet, or one that scripts/calibrate.py measures",
     )
+
+
+def _check_text(what: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise SbpError(
+            f"{what} is {value!r}",
+            where="hardware",
+            why="It is text, for people to read.",
+            how="write it in quotes",
+        )

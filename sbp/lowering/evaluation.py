@@ -19,6 +19,11 @@ from sbp.plan.ordering import operand_words
 from sbp.tracing import Atom, Block, Constant, Equation, Value
 
 
+def writers_of(block: Block) -> dict[Atom, Any]:
+    """The equation of jax that computes each value: the user's line where no equation reads it."""
+    return {value: e.equation for e in block.equations for value in e.outputs}
+
+
 class Scope:
     """Arrays at hand, by value and words. Those of an enclosing scope can be read, not added to."""
 
@@ -109,9 +114,11 @@ class Evaluator(ABC):
             # Boxings too are made under the user's line: the compiled program can be read back.
             with _compat.equation_context(equation.equation):
                 self._run_equation(equation, scope)
-        results = [
-            self.read(scope, atom, words) for atom, words in zip(block.outputs, wanted, strict=True)
-        ]
+        writers = writers_of(block)
+        results = []
+        for atom, words in zip(block.outputs, wanted, strict=True):
+            with _compat.equation_context(writers.get(atom)):
+                results.append(self.read(scope, atom, words))
         return [
             jnp.asarray(array) if isinstance(atom, Constant) else array
             for array, atom in zip(results, block.outputs, strict=True)

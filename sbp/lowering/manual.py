@@ -17,7 +17,7 @@ from sbp.algebra import Words
 from sbp.factors import Call, NdSignature, keep_params
 from sbp.graph import call_of
 from sbp.lowering.buckets import Load, run_bucket
-from sbp.lowering.evaluation import Evaluator, Scope
+from sbp.lowering.evaluation import Evaluator, Scope, writers_of
 from sbp.lowering.moves import run_path, run_step
 from sbp.plan.assignment import Assignment
 from sbp.plan.ordering import order_block
@@ -64,13 +64,15 @@ class ManualEvaluator(Evaluator):
     def order(self, block: Block, wanted: Sequence[Words], scope: Scope) -> Iterator[Equation]:
         """Runs collectives between equations, those together that can travel together."""
         turns = order_block(self.assignment, block, wanted, lambda *at: scope.find(*at) is not None)
+        writers = writers_of(block)
         halfway: dict[Need, Load] = {}
         for turn in turns:
             if isinstance(turn, Equation):
                 yield turn
             else:
-                first = turn.needs[0].equation
-                with _compat.equation_context(first and first.equation):
+                need = turn.needs[0]
+                reader = need.equation and need.equation.equation
+                with _compat.equation_context(reader or writers.get(need.value)):
                     self._launch(turn.needs, scope, halfway)
 
     def _launch(self, needs: Sequence[Need], scope: Scope, halfway: dict[Need, Load]) -> None:

@@ -14,7 +14,7 @@ from sbp.graph import Boundary, check_words
 from sbp.plan import laws
 from sbp.plan.assignment import Assignment
 from sbp.plan.difference import NO_DIFFERENCE
-from sbp.plan.explain import format_seconds
+from sbp.plan.explain import format_seconds, gap_text
 from sbp.plan.targets import Target, find_target, requested_words
 from sbp.tracing import Traced
 
@@ -144,7 +144,7 @@ def _compare(plan: "Plan", other: "Plan") -> tuple[Kind, str]:
         text = f"{kind} by {_sums(plan, other)} ({share} of the objective)"
     gaps = plan.gap * plan.cost, other.gap * other.cost
     if max(gaps) >= abs(delta):
-        text += f"; the search left as much open (gaps {plan.gap:.2%} and {other.gap:.2%})"
+        text += f"; the search left as much open (gaps {gap_text(plan)} and {gap_text(other)})"
     return kind, text
 
 

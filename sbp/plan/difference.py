@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sbp.algebra import NdSbp
 from sbp.boxing import format_nbytes
 from sbp.errors import SbpError
-from sbp.plan.explain import format_seconds, format_wire
+from sbp.plan.explain import format_apart, format_seconds, format_wire
 from sbp.plan.rows import BoxingRow
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _sums(plan: "Plan", other: "Plan") -> Iterator[str]:
         ("time", format_seconds(plan.cost_seconds), format_seconds(other.cost_seconds)),
         ("wire/device", format_wire(plan.wire_nbytes), format_wire(other.wire_nbytes)),
         ("flops/device", f"{plan.flops_per_device:.4g}", f"{other.flops_per_device:.4g}"),
-        ("memory", format_nbytes(plan.memory_nbytes), format_nbytes(other.memory_nbytes)),
+        ("memory", *format_apart(plan.memory_nbytes, other.memory_nbytes)),
     ):
         if old != new:
             yield f"{label}: {old} -> {new}"
@@ -87,7 +87,7 @@ def _boxings(old: Sequence[BoxingRow], new: Sequence[BoxingRow]) -> Iterator[str
         if text not in before:
             yield f"+ {text}, {format_nbytes(nbytes)}"
         elif nbytes != before[text]:
-            yield f"{text}: {format_nbytes(before[text])} -> {format_nbytes(nbytes)}"
+            yield "{}: {} -> {}".format(text, *format_apart(before[text], nbytes))
 
 
 def _described(rows: Sequence[BoxingRow]) -> Mapping[str, int]:

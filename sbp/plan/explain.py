@@ -1,9 +1,11 @@
 """A plan as text: a summary, the words at the ends, then what is computed and sent, line by line.
 
-Comes in: a `Plan`. Goes out: text of at most about 150 columns.
+Comes in: a `Plan`. Goes out: text of at most 160 columns.
 """
 
+import itertools
 import math
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
 MAX_TIES = 110
 """Columns of the list of ties."""
 
+INDENT = 10
+"""Of the lines of the summary that split a figure into parts."""
+
+MAX_COLUMNS = 160
+"""Of a line; what is longer is shortened in the middle, notes go on on the next line."""
+
 
 def format_seconds(seconds: float) -> str:
     """A time for reading: `12.3 us`, `4.56 ms`, `1.2 s`."""
@@ -25,6 +33,20 @@ def format_seconds(seconds: float) -> str:
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds * 1e9:.3g} ns" if seconds else "0 s"
+
+
+def format_apart(one: int, other: int) -> tuple[str, str]:
+    """Two sizes in bytes for reading: exactly, where rounding would make them equal."""
+    texts = format_nbytes(one), format_nbytes(other)
+    return (f"{one:,} B", f"{other:,} B") if one != other and texts[0] == texts[1] else texts
+
+
+def shortened(text: str, width: int) -> str:
+    """A text of at most so many columns: the end of a path or a type says more than its middle."""
+    if len(text) <= width:
+        return text
+    end = (width - 3) * 2 // 3
+    return f"{text[: width - 3 - end]}...{text[len(text) - end :]}"
 
 
 def explain(plan: "Plan", *, top: int | None = None, where: str | None = None) -> str:
@@ -36,7 +58,8 @@ def explain(plan: "Plan", *, top: int | None = None, where: str | None = None) -
         parts += ["", boundary]
     if plan.ties and where is None:
         pairs = [f"{result or 'the result'} = {argument}" for result, argument in plan.ties]
-        parts += ["", f"tied, result = argument: {abbreviated(pairs, MAX_TIES, ', ')}"]
+        ties = f"tied, result = argument: {abbreviated(pairs, MAX_TIES, ', ')}"
+        parts += ["", shortened(ties, MAX_COLUMNS)]
     if lines:
         parts += ["", table(HEADINGS, map(cells, lines))]
     if len(lines) < len(program):
@@ -44,7 +67,8 @@ def explain(plan: "Plan", *, top: int | None = None, where: str | None = None) -
         share = shown / plan.cost_seconds if plan.cost_seconds else 1.0
         parts += ["", f"{len(lines)} of {len(program)} lines, {share:.0%} of the time"]
     if plan.notes:
-        parts += ["", *(f"note: {note}" for note in plan.notes)]
+        notes = (textwrap.wrap(f"note: {note}", MAX_COLUMNS) for note in plan.notes)
+        parts += ["", *itertools.chain.from_iterable(notes)]
     return "\n".join(parts)
 
 
@@ -53,20 +77,21 @@ def summary(plan: "Plan") -> str:
     mesh = ", ".join(f"{axis}={size}" for axis, size in plan.mesh_sizes.items())
     sent = [row for row in plan.boxings if not row.is_local]
     return "\n".join(
-        [
+        shortened(line, MAX_COLUMNS)
+        for line in [
             f"{plan.name} on mesh {mesh} ({plan.cluster}), objective {plan.objective}",
             f"  time    {format_seconds(plan.cost_seconds)} a call: "
             f"{format_seconds(plan.compute_seconds)} compute, "
             f"{format_seconds(plan.communication_seconds)} boxing, {overlap_text(plan)}",
-            *(f"          {line}" for line in _time_parts(plan)),
-            f"  proof   gap {plan.gap:.2%}: {bound_text(plan)} ({plan.method})",
+            *(" " * INDENT + line for line in _time_parts(plan)),
+            f"  proof   {_proof(plan)} ({plan.method})",
             f"  wire    {format_wire(plan.wire_nbytes)}/device in "
             f"{sum(row.count for row in sent)} collectives",
             f"  flops   {plan.flops_per_device:.4g}/device, "
             f"{flop_share(plan):.3f} of an even share",
             f"  memory  {format_nbytes(plan.memory_nbytes)}/device at the peak"
             f"{plan.memory_source and f', at {plan.memory_source}'}, predicted",
-            *(f"          {line}" for line in _memory_parts(plan)),
+            *(" " * INDENT + line for line in _memory_parts(plan)),
         ]
     )
 
@@ -78,8 +103,20 @@ def overlap_text(plan: "Plan") -> str:
     return f"{plan.overlap:.0%} of gradient reductions and weight gathers assumed hidden"
 
 
+def gap_text(plan: "Plan") -> str:
+    """How far the plan may be from the best, where anything is proven of the best."""
+    return f"{plan.gap:.2%}" if plan.gap < 1 else "not proven"
+
+
+def _proof(plan: "Plan") -> str:
+    gap = gap_text(plan)
+    return f"gap {gap}: {bound_text(plan)}" if plan.gap < 1 else f"{gap}: {bound_text(plan)}"
+
+
 def bound_text(plan: "Plan") -> str:
     """What is proven of other plans."""
+    if plan.gap >= 1:
+        return "no lower bound is known"
     if plan.objective == "time":
         return f"no plan takes less than {format_seconds(plan.lower_bound_seconds)}"
     least = format_wire(math.floor(plan.lower_bound / BYTE_PRICE))
@@ -126,16 +163,17 @@ def _time_parts(plan: "Plan") -> list[str]:
         times = f"{count} equation{'s' * (count != 1)}" if name == "compute" else f"x{count}"
         sent = f"{format_nbytes(nbytes)}/device" if nbytes else ""
         rows.append((name, format_seconds(seconds), share, times, sent))
-    return _aligned(rows)
+    return _aligned(rows, MAX_COLUMNS - INDENT)
 
 
 def _memory_parts(plan: "Plan") -> list[str]:
     total = plan.memory_nbytes
     return _aligned(
         [
-            (part, format_nbytes(nbytes), f"{nbytes / total:.0%}")
+            (part, format_nbytes(nbytes), f"{nbytes / total:.0%}" if total else "-")
             for part, nbytes in plan.memory_parts
-        ]
+        ],
+        MAX_COLUMNS - INDENT,
     )
 
 
@@ -174,11 +212,14 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(_aligned([tuple(headings), *map(tuple, rows)]))
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def _aligned(rows: Sequence[Sequence[str]], most: int = MAX_COLUMNS) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    while sum(widths) + 2 * (len(widths) - 1) > most:
+        widths[widths.index(max(widths))] -= 1
     return list(_padded(rows, widths))
 
 
 def _padded(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> Iterator[str]:
     for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        cells = zip(row, widths, strict=True)
+        yield "  ".join(shortened(cell, width).ljust(width) for cell, width in cells).rstrip()

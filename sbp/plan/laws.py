@@ -52,6 +52,8 @@ def asked_by(boundary: Boundary, target: Target) -> str:
 
 def contradiction(boundary: Boundary, graph: Graph, target: Target, request: NdSbp) -> str:
     """The pin of the user that forbids the words; empty if none does."""
+    sizes = dict(zip(graph.mesh.axes, graph.mesh.sizes, strict=True))
+    request = NdSbp({axis: word for axis, word in request.items() if sizes[axis] > 1})
     if target.primitive == "pin":
         held = _pin_words(graph, target)
         for axis, word in request.items():

@@ -18,6 +18,7 @@ from sbp.plan.explain import (
     flop_share,
     format_seconds,
     format_wire,
+    gap_text,
     overlap_text,
     table,
     time_parts,
@@ -131,7 +132,7 @@ def _tiles(plan: "Plan") -> Iterator[str]:
         ("boxing", format_seconds(plan.communication_seconds), share),
         ("sent by a device", format_wire(plan.wire_nbytes), f"in {sent} collectives"),
         ("memory at the peak", format_nbytes(plan.memory_nbytes), "of one device, predicted"),
-        ("gap", f"{plan.gap:.2%}", bound_text(plan)),
+        ("gap", gap_text(plan), bound_text(plan)),
     ):
         texts = map(html.escape, (name, value, detail))
         yield "<div><dt>{}</dt><dd>{}<small>{}</small></dd></div>".format(*texts)

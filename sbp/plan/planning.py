@@ -52,6 +52,9 @@ MAX_EQUATIONS_WITHOUT_KINDS = 12
 GAP_OF_KINDS = 0.01
 """Above this gap, a plan found by kinds of choices is improved two axes at a time."""
 
+AT_OTHER_PRICES = ", run at other prices"
+"""How a plan was found that was made for another machine, or under another overlap."""
+
 CPU_NAME = "cpu"
 """The cluster whose compiler calls a library for reductions, which reads memory."""
 
@@ -139,8 +142,6 @@ def make_plan(
         PlanError: There is no plan, or none under the conditions.
     """
     tried: list[Plan] = []
-    if saved is not None:  # what it sends follows from the prices that it was made at
-        costs = dataclasses.replace(costs, objective=saved.objective, overlap=saved.overlap)  # type: ignore[arg-type]
     for objective in OBJECTIVES[OBJECTIVES.index(costs.objective) :]:
         costs = dataclasses.replace(costs, objective=objective)
         plan, assignment = _plan_at(name, traced, mesh, costs, boundary, conditions, saved)
@@ -272,27 +273,47 @@ def _reuse(
         raise _misfit(saved, f"it was made for mesh {dict(saved.mesh_sizes)}, this is {sizes}")
     wanted = tuple(map(decode_label, saved.choices))
     boxed = tuple(map(decode_label, saved.shared))
-    all_axes = tuple(range(len(mesh.sizes)))
+    # On an axis of one device all words mean the same, whichever of them a pin asks for.
+    shared_axes = tuple(k for k, size in enumerate(mesh.sizes) if size > 1)
     try:
-        boxing = build(Held(all_axes, wanted), boxed)
+        boxing = build(Held(shared_axes, wanted), boxed)
     except SbpError:
         raise
     except (IndexError, AttributeError, TypeError, ValueError) as error:
         raise _misfit(saved, "its choices are not those of this function") from error
     labels = [0] * len(boxing.problem.costs)
     for node, place, label in zip(boxing.graph.nodes, boxing.place, wanted, strict=False):
-        if label not in node.domain.labels:
+        found = _position(label, node.domain.labels, shared_axes)
+        if found is None:
             raise _misfit(saved, f"pins or options forbid what it chose for {node.name}")
-        labels[place] = node.domain.labels.index(label)
+        labels[place] = found
     for hub, words in zip(boxing.hubs.values(), boxed, strict=False):
-        labels[hub.node] = next((k for k, pair in enumerate(hub.pairs) if pair[1] == words), 0)
+        targets = [pair[1] for pair in hub.pairs]
+        labels[hub.node] = _position(words, targets, shared_axes) or 0
     energy = boxing.problem.energy(labels)
     counts = len(boxing.graph.nodes), len(boxing.hubs)
     if counts != (len(wanted), len(boxed)) or not np.isfinite(energy):
         raise _misfit(saved, "its choices are not those of this function")
     # What was proven at other prices, such as those of another machine, says nothing at these.
-    bound = saved.lower_bound if energy == saved.cost else 0.0
-    return boxing, Solution(tuple(labels), energy, bound, saved.method)
+    if energy == saved.cost:
+        return boxing, Solution(tuple(labels), energy, saved.lower_bound, saved.method)
+    method = f"{saved.method.removesuffix(AT_OTHER_PRICES)}{AT_OTHER_PRICES}"
+    return boxing, Solution(tuple(labels), energy, 0.0, method)
+
+
+def _position(label: Any, labels: Sequence[Any], axes: Sequence[int]) -> int | None:
+    """Where a label stands, or else one that is the same on these axes."""
+    if label in labels:
+        return labels.index(label)
+    wanted = _on_axes(label, axes)
+    return next((k for k, other in enumerate(labels) if _on_axes(other, axes) == wanted), None)
+
+
+def _on_axes(label: Any, axes: Sequence[int]) -> tuple[Any, ...]:
+    """What a label says of some axes."""
+    if isinstance(label, NdSignature):
+        return tuple(label.axis(axis) for axis in axes)
+    return tuple(label[axis] for axis in axes)
 
 
 def _misfit(saved: Plan, reason: str) -> PlanError:

@@ -145,7 +145,7 @@ def _one_of(line: str, found: Sequence[Target], which: int | str | None) -> Targ
     if which is None and len(found) == 1:
         return found[0]
     texts = [target.name.rsplit(" at ", 1)[0] for target in found]
-    if isinstance(which, int) and 0 <= which < len(found):
+    if isinstance(which, int) and not isinstance(which, bool) and 0 <= which < len(found):
         return found[which]
     if isinstance(which, str):
         plain = [f"{t.primitive} {format_type(t.array)}" for t in found]

@@ -205,6 +205,11 @@ def changed(data, path, value):
         (("device", "memory_bandwidth"), float("nan"), "Memory_bandwidth, in bytes/s, is nan."),
         (("outside", "bandwidth"), float("inf"), "Bandwidth of a link, in bytes/s, is inf."),
         (("devices_per_node",), True, "Devices_per_node is True."),
+        (("outside", "bandwidth"), 10**31, f"Bandwidth of a link, in bytes/s, is {10**31}."),
+        (("inside", "latency"), 10**400, f"Latency of a link, in seconds, is {10**400}."),
+        (("name",), 5, "Name of a cluster is 5."),
+        (("device", "name"), {}, "Name of a device is {}."),
+        (("source",), [], "Source is []."),
     ],
 )  # fmt: skip
 def test_a_bad_file_is_one_clear_error(path, value, why, tmp_path):
@@ -221,7 +226,7 @@ def test_a_bad_file_is_one_clear_error(path, value, why, tmp_path):
     )
 
 
-@pytest.mark.parametrize("content", [b"", b"[1]", b"{", b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"[1]", b"{", b"\xff", b"[" * 100_000])
 def test_a_file_of_something_else_is_an_error(content, tmp_path):
     (tmp_path / "machine.json").write_bytes(content)
     with pytest.raises(SbpError, match="does not hold a cluster"):

@@ -71,9 +71,9 @@ def test_the_spec_has_an_entry_for_each_dim():
     assert spec_of((), (), 0) == PartitionSpec()
 
 
-def refusal(call):
+def refusal(call, *args):
     with pytest.raises(sbp.SignatureError) as caught:
-        call()
+        call(*args)
     return str(caught.value)
 
 
@@ -111,3 +111,41 @@ Fix: use one of the mesh's axes"""
 def test_a_sharding_is_what_jax_makes_of_it():
     sharding = sbp.named_sharding(MESH, sbp.NdSbp.parse("tp: S(1), dp: S(1)"), 2)
     assert sharding == NamedSharding(MESH, PartitionSpec(None, ("dp", "tp")))
+
+
+@pytest.mark.parametrize("mesh", [5, None, "dp=2", {"dp": 2}], ids=repr)
+def test_a_sharding_is_on_a_mesh(mesh):
+    told = (
+        f"mesh={mesh!r} is not a mesh.\n"
+        "  A sharding is on a jax.sharding.Mesh or AbstractMesh, whose axes words name.\n"
+        "Fix one of: flowjax.make_mesh('dp=2,tp=4') | jax.make_mesh((2, 4), ('dp', 'tp'))"
+    )
+    plan = sbp.parallelize(lambda x: x, mesh=MESH).plan(np.ones(8, np.float32))
+    assert refusal(sbp.named_sharding, mesh, "dp: S(0)", 2) == told
+    assert refusal(sbp.from_partition_spec, PartitionSpec("dp"), mesh, 2) == told
+    assert refusal(plan.in_shardings, mesh) == refusal(plan.out_shardings, mesh) == told
+
+
+@pytest.mark.parametrize("spec", ["dp", ("dp",), None, 5], ids=repr)
+def test_what_is_no_spec_is_refused(spec):
+    assert refusal(sbp.from_partition_spec, spec, MESH, 2).startswith(
+        f"{spec!r} is not a PartitionSpec.\n"
+    )
+
+
+@pytest.mark.parametrize("words", [5, None, sbp.B, PartitionSpec("dp")], ids=repr)
+def test_what_is_no_words_is_refused(words):
+    told = f"{words!r} is not words.\n"
+    assert refusal(sbp.partition_spec, words, 2).startswith(told)
+    assert refusal(sbp.named_sharding, MESH, words, 2).startswith(told)
+
+
+@pytest.mark.parametrize("ndim", ["2", None, -1, True, 2.0], ids=repr)
+def test_what_is_no_number_of_dims_is_refused(ndim):
+    told = f"ndim={ndim!r} is not a number of dims.\n  It is how many dims the array has.\n"
+    for call, *args in (
+        (sbp.partition_spec, "dp: S(0)"), (sbp.named_sharding, MESH, "dp: S(0)"),
+        (sbp.from_partition_spec, PartitionSpec("dp"), MESH),
+    ):  # fmt: skip
+        assert refusal(call, *args, ndim).startswith(told)
+    assert sbp.partition_spec("dp: S(0)", np.int64(2)) == PartitionSpec("dp", None)

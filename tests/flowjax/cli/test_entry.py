@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import json
 import logging
 import os
 import re
@@ -98,6 +99,48 @@ def test_audit_of_a_function_is_of_the_plan_that_was_written(capsys, tmp_path):
     assert again.endswith(" bytes per device and call, the budget is 100\n")
 
 
+def test_audit_of_a_function_runs_the_plan_that_is_given(capsys, tmp_path):
+    path = str(tmp_path / "plan.json")
+    made = ("--mesh", "dp=2,tp=4", "--objective", "bytes", "--hardware", "a100", "--json", path)
+    assert run(capsys, "plan", MLP, *made)[0] == 0
+    audited = run(capsys, "audit", MLP, "--plan", path)
+    assert audited[0] == 0
+    assert run(capsys, "audit", MLP, "--plan", path, "--objective", "bytes") == audited
+    code, out, err = run(capsys, "audit", MLP, "--plan", path, "--objective", "time")
+    assert (code, out) == (2, "")
+    assert err == (
+        "flowjax: --objective time has no effect with --plan.\n"
+        "  A plan runs as it is, and this one was made with --objective bytes.\n"
+        "Fix one of: leave out --objective | leave out --plan to make a new plan\n"
+    )
+
+
+SUMS = """
+import jax, jax.numpy as jnp
+
+def sums(x):
+    y = x * 2
+    return y.sum(0), x
+
+def arguments():
+    return (jax.ShapeDtypeStruct((64, 64), jnp.float32),)
+"""
+
+
+def test_audit_says_lines_of_the_users_code(capsys, tmp_path, monkeypatch):
+    (tmp_path / "sums.py").write_text(SUMS)
+    monkeypatch.chdir(tmp_path)
+    words = ("--in-sbp", "x=dp: S(0)", "--out-sbp", "*=dp: B")
+    for lowering in ("manual", "auto"):
+        code, out, _ = run(capsys, "audit", "sums:sums", "--args", "sums:arguments", "--mesh",
+                           "dp=8", *words, "--lowering", lowering)  # fmt: skip
+        assert code == 0
+        # A sum is reduced for a result alone; an argument that is returned has no line of code.
+        assert re.search(r"all-reduce .*/sums\.py:6$", out, re.MULTILINE)
+        assert "all-gather" in out
+        assert "auditing.py" not in out
+
+
 def test_audit_of_a_compiled_program(capsys, tmp_path):
     code, out, _ = run(capsys, "audit", str(H100_STEP), "--max-bytes", "74MB")
     assert code == 0
@@ -112,6 +155,13 @@ def test_audit_of_a_compiled_program(capsys, tmp_path):
     assert code == 1
     assert out.splitlines()[1].startswith("unplanned  ")
     assert out.splitlines()[-1].startswith("FAILED: ")
+    assert run(capsys, "audit", str(H100_STEP), "--plan", other, "--mesh", "dp=4,tp=2") == (
+        2,
+        "",
+        "flowjax: --mesh dp=4,tp=2 contradicts the plan, whose mesh is 'dp=2,tp=4' (audit).\n"
+        "  Program and plan are compared axis by axis, so that both are of one mesh.\n"
+        "Fix one of: leave out --mesh and name groups by the plan's mesh | the plan of this mesh\n",
+    )
 
 
 ERRORS = {
@@ -164,6 +214,22 @@ ERRORS = {
         "  An audit is of a file with the text of a compiled program, or of a function.\n"
         "Fix one of: the path of a file | an import path: models.gpt:example\n",
     ),
+    "a folder to audit": (
+        ["audit", str(ROOT)],
+        f"flowjax: {str(ROOT)!r} is a folder.\n"
+        "  An audit is of a file with the text of a compiled program, or of a function.\n"
+        "Fix one of: the path of a file in it | an import path: models.gpt:example\n",
+    ),
+    "a module to audit": (
+        ["audit", str(ROOT / "models" / "mlp.py")],
+        f"flowjax: {ROOT}/models/mlp.py is a file of Python.\n"
+        "  An audit is of a file with the text of a compiled program, or of a function.\n"
+        "Fix: an import path: mlp:example, in the folder of the file\n",
+    ),
+    "an empty program": (
+        ["audit", os.devnull],
+        "flowjax: this text is not a compiled HLO module: it has no ENTRY computation.\n",
+    ),
     "no mesh to compile for": (
         ["audit", MLP],
         "flowjax: no mesh to compile for (models.mlp:example).\n"
@@ -178,7 +244,9 @@ ERRORS = {
     ),
     "a program that is none": (
         ["audit", str(ROOT / "README.md")],
-        "flowjax: this text is not a compiled HLO module: it has no ENTRY computation.\n",
+        "flowjax: this text is not a compiled HLO module: it has no ENTRY computation.\n"
+        "  It is another text, or a part of one.\n"
+        "Fix: write compiled.as_text() to a file, and audit that\n",
     ),
     "a budget that is none": (
         ["audit", str(H100_STEP), "--max-bytes", "much"],
@@ -232,6 +300,33 @@ def test_wrong_usage_exits_with_two(capsys, words):
     assert err.startswith("usage: flowjax")
 
 
+def test_an_audit_is_written_for_a_pipeline_to_read(capsys, tmp_path):
+    path, plan = tmp_path / "audit.json", str(tmp_path / "plan.json")
+    words = ("--in-sbp", "batch=dp: S(0)", "--out-sbp", "*=dp: B")
+    run(capsys, "plan", MLP, "--mesh", "dp=2,tp=4", *words, "--json", plan)
+    code, out, _ = run(capsys, "audit", MLP, "--plan", plan, "--max-bytes", "1MB",
+                       "--json", str(path))  # fmt: skip
+    data = json.loads(path.read_text())
+    assert (code, data["format"], data["problems"]) == (0, 1, [])
+    assert (data["checked"], data["unplanned"], data["missing"]) == (True, [], [])
+    assert data["budget_nbytes"] == 1_000_000
+    assert f"{len(data['collectives'])} collective" in out
+    assert f"{data['nbytes']:,.0f} bytes per device and call" in out
+    sent = (row["nbytes"] * row["count"] for row in data["collectives"] if row["charged"])
+    assert sum(sent) == data["nbytes"] > 0
+    # What fails is written too.
+    code, out, _ = run(capsys, "audit", str(H100_STEP), "--plan", plan, "--json", str(path))
+    data = json.loads(path.read_text())
+    assert code == 1
+    assert [f"FAILED: {problem}" for problem in data["problems"]] == [
+        line for line in out.splitlines() if line.startswith("FAILED")
+    ]
+    found = [(row["kind"], row["compiled_nbytes"]) for row in data["unplanned"]]
+    assert re.search(rf"\b{len(found)} unplanned,", out)
+    assert found
+    assert data["budget_nbytes"] is None
+
+
 def test_a_program_in_its_binary_form_is_no_text(capsys, tmp_path):
     (tmp_path / "step.pb").write_bytes(b"\xff\xfe\x00HloModule")
     assert run(capsys, "audit", str(tmp_path / "step.pb")) == (
@@ -241,6 +336,15 @@ def test_a_program_in_its_binary_form_is_no_text(capsys, tmp_path):
         "  An audit reads the text of a compiled program, not its binary form.\n"
         "Fix: write compiled.as_text() to a file\n",
     )
+
+
+@pytest.mark.parametrize("option", ["--plan", "--hardware"])
+def test_a_file_that_is_nested_too_deep_is_no_fault_of_ours(option, capsys, tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    words = ("audit", MLP, "--mesh", "dp=2", option, str(tmp_path / "deep.json"))
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (2, "")
+    assert "nested deeper than any" in err
 
 
 def test_a_program_without_what_is_planned_fails(capsys, tmp_path):
@@ -269,6 +373,8 @@ def test_a_file_is_refused_before_the_planning(capsys, monkeypatch, tmp_path):
     for option in ("--json", "--html"):
         code, _, err = run(capsys, "plan", MLP, "--mesh", "dp=2", option, str(tmp_path))
         assert (code, err.splitlines()[1]) == (2, "  It is a folder.")
+    code, _, err = run(capsys, "audit", MLP, "--mesh", "dp=2", "--json", str(tmp_path))
+    assert (code, err.splitlines()[1]) == (2, "  It is a folder.")
 
 
 def test_every_objective_can_be_asked_for(capsys):
@@ -308,7 +414,7 @@ commands:
     )
     for command, options in {
         "plan": ("--mesh", "--devices", "--args", "--batch", "--in-sbp", "--json", "--html"),
-        "audit": ("--plan", "--max-bytes", "--mesh", "--args"),
+        "audit": ("--plan", "--max-bytes", "--mesh", "--json", "--args"),
     }.items():
         code, out, _ = run(capsys, command, "--help")
         assert code == 0

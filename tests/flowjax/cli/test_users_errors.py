@@ -141,4 +141,4 @@ def test_an_error_in_code_of_ours_stays_as_it_is():
         format_axes(None)
     # ... and one in what ours calls: json, here.
     with pytest.raises(TypeError, match="JSON"), told_apart("f raises", "", ours=True):
-        Cluster.save(dataclasses.replace(CPU, name=object()), "x")
+        Cluster.save(dataclasses.replace(CPU, inside=object()), "x")

@@ -45,6 +45,7 @@ def test_remedies_that_cannot_be_typed_are_left_out():
 
 def test_flags_exist():
     words = ["plan", "m:f", "--devices", "2"]
-    for flag in {*_FLAGS.values()} - {"--devices"}:
+    for flag in {*_FLAGS.values()} - {"--devices", "--mesh", "--plan"}:
         value = {"--objective": "wire", "--lowering": "auto", "--max-axes": "1"}.get(flag, "x")
         make_parser(len, len).parse_args([*words, flag, value])
+    make_parser(len, len).parse_args(["audit", "m:f", "--mesh", "dp=2", "--plan", "plan.json"])

@@ -102,6 +102,10 @@ Fix one of: a number from 0 to 1 | static_argnames='state' | static_argnames='gr
 static_argnums has 1.5, which is no argument of update.
   update takes state, gradient. Arguments are counted from 0.
 Fix one of: a number from 0 to 1 | static_argnames='state' | static_argnames='gradient'""",
+    ("donate_argnums", True): """\
+donate_argnums has True, which is no argument of update.
+  update takes state, gradient. Arguments are counted from 0.
+Fix one of: a number from 0 to 1 | donate_argnames='state' | donate_argnames='gradient'""",
     ("donate_argnames", "stat"): """\
 donate_argnames names 'stat', which update does not take.
   update takes state, gradient.

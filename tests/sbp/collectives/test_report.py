@@ -53,6 +53,22 @@ def test_another_number_of_devices_is_refused_with_collectives_or_without():
     assert sbp.audit(one, EmptyPlan({"dp": 1})).checked
 
 
+@pytest.mark.parametrize("mesh", ["dp=4,tp=2", "tp=4,dp=2", "a=2,b=4", "dp=8"])
+def test_a_mesh_that_contradicts_the_plan_is_refused(mesh):
+    assert refusal(H100_STEP, EmptyPlan({"dp": 2, "tp": 4}), mesh=mesh) == (
+        f"mesh={mesh!r} contradicts the plan, whose mesh is 'dp=2,tp=4' (audit).\n"
+        "  Program and plan are compared axis by axis, so that both are of one mesh.\n"
+        "Fix one of: leave out mesh= and name groups by the plan's mesh | the plan of this mesh"
+    )
+
+
+def test_a_mesh_that_is_the_plans_is_no_contradiction():
+    plan = EmptyPlan({"dp": 2, "one": 1, "tp": 4})
+    found = str(sbp.audit(H100_STEP, plan))
+    for mesh in ("dp=2,tp=4", "dp=2,one=1,tp=4", "other=1,dp=2,tp=4"):
+        assert str(sbp.audit(H100_STEP, plan, mesh=mesh)) == found
+
+
 def test_replicas_are_devices_too():
     text = "HloModule f, replica_count=4, num_partitions=2\n\nENTRY %f (x: f32[]) -> f32[] {\n}\n"
     assert sbp.audit(text, mesh={"dp": 8}).collectives == ()

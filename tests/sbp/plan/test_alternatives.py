@@ -389,3 +389,17 @@ def test_a_mesh_of_three_axes():
     inside = plan.why(LINE, "dp: B, fsdp: B, tp: B", which="max")
     assert inside.kind == "dearer"
     assert "all-reduce" not in str(inside).splitlines()[0]
+
+
+def test_no_pin_forbids_words_on_an_axis_of_one_device():
+    mesh = flowjax.make_mesh("dp=2,one=1,tp=4")
+    step = sbp.parallelize(mlp, mesh=mesh, in_sbp={"w1": "one: B"})
+    answer = step.plan(X, W1, W2).why("w1", "dp: B, one: S(0), tp: S(0)")
+    assert answer.kind == "dearer"
+    assert dict(answer.plan.arguments)["w1"]["tp"] == sbp.S(0)
+
+
+@pytest.mark.parametrize("which", [True, False])
+def test_a_bool_is_no_number_of_a_value(which):
+    with pytest.raises(sbp.SbpError, match=f"which={which} does not say which value of"):
+        plan_of("mlp").why(LINE, "tp: B", which=which)

@@ -1,5 +1,6 @@
 """What `explain` prints: parts of the time and the memory, and one table of the whole program."""
 
+import dataclasses
 import os
 import re
 
@@ -10,6 +11,7 @@ import pytest
 from jax.sharding import AbstractMesh
 
 import sbp
+from sbp.plan.explain import format_apart, shortened
 from sbp.plan.lines import abbreviated, program_lines
 from tests.one_device import MESH, whole
 from tests.sbp.plan.test_plan import STEPS, X, mlp, plan_of
@@ -223,3 +225,41 @@ def test_many_types_are_cut_between_types():
     assert abbreviated(["f32[8]"] * 30, 30) == "f32[8]  f32[8]  and 28 more"
     assert abbreviated(["f32[8]" * 9, "f32[]"], 20) == "f32[8]" * 9 + "  and 1 more"
     assert abbreviated([]) == ""
+
+
+def test_no_line_is_wider_than_a_wide_terminal():
+    plan = plan_of("sharded", mesh=AbstractMesh((2, 4), ("a" * 30, "b" * 30)), hardware="h100",
+                   in_sbp=None)  # fmt: skip
+    folder = "/home/user" + "/folder" * 20
+    plan = dataclasses.replace(
+        plan,
+        name="step_" * 40,
+        notes=("one word after another " * 20,),
+        memory_source=f"{folder}/train.py:12",
+        equations=tuple(
+            dataclasses.replace(row, source=f"{folder}/train.py:{k}")
+            for k, row in enumerate(plan.equations)
+        ),
+        arguments=tuple((path * 30, words) for path, words in plan.arguments),
+    )
+    lines = plan.explain().splitlines()
+    assert max(map(len, lines)) <= 160
+    # A source keeps its line, a note keeps every word.
+    assert any(re.match(r"/\S*\.\.\.\S*:3  ", line) for line in lines)
+    assert "".join(lines).count("another") == 20
+
+
+def test_a_text_is_shortened_in_its_middle():
+    assert shortened("/home/user/models/train.py:12", 29) == "/home/user/models/train.py:12"
+    assert shortened("/home/user/models/train.py:12", 22) == "/home/u.../train.py:12"
+    for width in range(3, 40):
+        assert len(shortened("x" * 60, width)) == width
+
+
+def test_sizes_that_differ_are_never_printed_as_equal():
+    assert format_apart(131_072, 131_072) == ("128 KiB", "128 KiB")
+    assert format_apart(131_073, 131_072) == ("131,073 B", "131,072 B")
+    assert format_apart(2**17, 2**18) == ("128 KiB", "256 KiB")
+    plan = plan_of("mlp")
+    plans = [dataclasses.replace(plan, memory_nbytes=nbytes) for nbytes in (131_073, 131_072)]
+    assert plans[0].diff(plans[1]) == "memory: 131,073 B -> 131,072 B"
