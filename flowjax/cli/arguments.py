@@ -45,8 +45,8 @@ examples:
 
 Exit codes: 0 as planned and within the budget; 1 collectives that are not planned, or planned ones
 that are missing (the program is not that of the plan), or too many bytes; 2 a wrong argument, an
-error of the function, a program for other devices or another mesh, or no plan; 70 a fault of flowjax
-itself. XLA's CPU compiler sends bfloat16 as float32, twice the bytes."""
+error of the function, a program for other devices or another mesh, or no plan; 70 a fault of
+flowjax itself. XLA's CPU compiler sends bfloat16 as float32, twice the bytes."""
 
 
 def make_parser(plan: Command, audit: Command) -> argparse.ArgumentParser:
