@@ -77,8 +77,7 @@ def parallelize(
         tie: `auto` gives a result that replaces a donated argument the argument's words; None does
             not; a mapping from result path to argument path says which.
         memory_limit: Most memory of a device: bytes, or text such as `80GiB`.
-        max_nbytes: Most bytes a device may send in one call. Where the plan sends more, the one of
-            least bytes is taken, and `Plan.objective` and a note say so.
+        max_nbytes: Most a device may send in a call; a note says if that takes a plan by bytes.
         reduce_dtype: A narrower float dtype in which partial sums may be added where the program
             narrows to it only after the sum.
         hardware: The cluster to price for, its name, or the path of a hardware file (`.json`, see

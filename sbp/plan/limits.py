@@ -21,6 +21,7 @@ from sbp.errors import PlanError
 from sbp.graph import BoxingGraph, Graph, Held
 from sbp.plan.assignment import Assignment
 from sbp.plan.buffers import Buffer
+from sbp.plan.explain import format_apart
 from sbp.plan.memory import Memory
 from sbp.problem import Memo, Problem, add
 from sbp.search import Solution
@@ -243,8 +244,9 @@ def over_limit(name: str, limit: int, candidate: Candidate, why: str) -> PlanErr
         why: Which plan that is.
     """
     nbytes = candidate.memory.peak_nbytes
+    needed, allowed = format_apart(nbytes, limit)
     return PlanError(
-        f"{name} needs {format_nbytes(nbytes)} on a device, memory_limit is {format_nbytes(limit)}",
+        f"{name} needs {needed} on a device, memory_limit is {allowed}",
         why=f"{why} Its largest arrays on one device are:\n"
         + "\n".join(largest(candidate.assignment, candidate.memory.at_peak)),
         how=[f"memory_limit={nbytes}", "pin the largest arrays to S", "use more devices"],

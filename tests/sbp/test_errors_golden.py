@@ -124,15 +124,6 @@ def test_shardings_that_are_no_words(spec):
     assert of_plan(matmul, X, W, in_sbp={"x": spec}) == SPECS[spec]
 
 
-@pytest.mark.parametrize("asked", ["foo", {"": "foo"}])
-def test_words_of_the_one_result_have_no_path(asked):
-    assert of_plan(matmul, X, W, out_sbp=asked) == (
-        "cannot read 'foo' (out_sbp).\n"
-        "  Words are written 'axis: word', separated by commas.\n"
-        "Fix: write for example 'dp: S(0), tp: B'"
-    )
-
-
 def test_split_that_does_not_divide():
     odd = np.ones((10, 64), np.float32)
     assert (

@@ -31,3 +31,15 @@ the tree of words is not a prefix of the tree of arrays (out_sbp).
   The words are {shown}, the arrays are one array f32[8,16].
 {f"Fix: {fix}" if fix else f"Fix one of: {tree}"}"""
     )
+
+
+@pytest.mark.parametrize("asked", ["foo", {"": "foo"}])
+def test_words_of_the_one_result_have_no_path(asked):
+    step = sbp.parallelize(lambda x: x, mesh=MESH, out_sbp=asked)
+    with pytest.raises(sbp.SignatureError) as caught:
+        step.plan(X)
+    assert str(caught.value) == (
+        "cannot read 'foo' (out_sbp).\n"
+        "  Words are written 'axis: word', separated by commas.\n"
+        "Fix: write for example 'dp: S(0), tp: B'"
+    )

@@ -186,3 +186,15 @@ def test_memory_without_a_price_changes_nothing():
 
     boxing = Boxing()
     assert limits.priced(boxing, limits.Prices()) is boxing  # type: ignore[arg-type]
+
+
+def test_a_limit_a_byte_too_low_is_not_printed_as_enough():
+    x = jax.ShapeDtypeStruct((256, 256), jnp.float32)
+    mesh = AbstractMesh((2,), ("dp",))
+    least = sbp.parallelize(jnp.sin, mesh=mesh, in_sbp="dp: B", out_sbp="dp: B").plan(x)
+    limit = least.memory_nbytes - 1
+    step = sbp.parallelize(jnp.sin, mesh=mesh, in_sbp="dp: B", out_sbp="dp: B", memory_limit=limit)
+    with pytest.raises(sbp.PlanError) as caught:
+        step.plan(x)
+    head = str(caught.value).splitlines()[0]
+    assert head == f"sin needs {limit + 1:,} B on a device, memory_limit is {limit:,} B."
