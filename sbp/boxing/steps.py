@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +82,8 @@ def legal_words(
     array: ArrayType, sizes: Sequence[int], partials: Collection[Partial] = ()
 ) -> tuple[Words, ...]:
     """The words an array can have on a mesh; everything B comes first.
+
+    On an axis of one device all words mean the same; B stands for them.
 
     Partials of two kinds are never mixed: no operation makes such an array, and its meaning would
     depend on the order of the axes.
@@ -176,9 +178,37 @@ class StepGroup:
                 return 0, dst
 
 
+class Positions(dict[Words, int]):
+    """A number for words; those that differ on axes of one device only have the same.
+
+    Keys have B on these axes, of which the numbers are `single`.
+    """
+
+    def __init__(self, numbers: Mapping[Words, int], single: tuple[int, ...]) -> None:
+        """Takes over the numbers."""
+        super().__init__(numbers)
+        self.single = single
+
+    def __missing__(self, words: Words) -> int:
+        """The number of words that have others than B on axes of one device."""
+        plain = replace_words(words, self.single, B)
+        if plain == words:
+            raise KeyError(words)
+        return self[plain]
+
+    def __contains__(self, words: object) -> bool:
+        """Whether the words have a number."""
+        known = super().__contains__
+        if known(words) or not self.single:
+            return known(words)
+        return known(replace_words(cast(Words, words), self.single, B))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StepGraph:
     """All words of arrays that split alike, and all steps between two of them.
+
+    On an axis of one device all words mean the same; B stands for them.
 
     Steps are sorted by the words after, then by the words before.
 
@@ -194,7 +224,7 @@ class StepGraph:
     """
 
     words: tuple[Words, ...]
-    index: Mapping[Words, int]
+    index: Positions
     src: npt.NDArray[np.intp]
     dst: npt.NDArray[np.intp]
     first: npt.NDArray[np.intp]
@@ -235,18 +265,31 @@ def step_graph(
 def _renamed_graph(
     shape: tuple[int, ...], sizes: tuple[int, ...], partials: tuple[Partial, ...]
 ) -> StepGraph:
-    """The graph of the same dims in descending order and without those that no axis can split."""
-    # An axis of one device can split any dim.
-    can_split = [dim for dim, extent in enumerate(shape) if extent > 1 or 1 in sizes]
-    dims = sorted(can_split, key=lambda dim: -shape[dim])
-    graph = _step_graph(tuple(shape[dim] for dim in dims), sizes, partials)
-    if dims == list(range(len(dims))):
-        return graph
-    words = tuple(
-        tuple(Split(dims[word.dim]) if isinstance(word, Split) else word for word in candidate)
-        for candidate in graph.words
+    """The graph of the same dims in descending order, without what cannot be split.
+
+    Those are dims that no axis divides, and axes of one device.
+    """
+    live = [axis for axis, size in enumerate(sizes) if size > 1]
+    dims = sorted(
+        (dim for dim, extent in enumerate(shape) if extent > 1), key=lambda dim: -shape[dim]
     )
-    return replace(graph, words=words, index={w: number for number, w in enumerate(words)})
+    graph = _step_graph(
+        tuple(shape[dim] for dim in dims), tuple(sizes[axis] for axis in live), partials
+    )
+    if dims == list(range(len(dims))) and len(live) == len(sizes):
+        return graph
+
+    def renamed(words: Words) -> Words:
+        named: list[Word] = [B] * len(sizes)
+        for axis, word in zip(live, words, strict=True):
+            named[axis] = Split(dims[word.dim]) if isinstance(word, Split) else word
+        return tuple(named)
+
+    words = tuple(map(renamed, graph.words))
+    single = tuple(axis for axis, size in enumerate(sizes) if size == 1)
+    groups = (replace(g, axes=tuple(live[axis] for axis in g.axes)) for g in graph.groups)
+    index = Positions({w: number for number, w in enumerate(words)}, single)
+    return replace(graph, words=words, index=index, groups=tuple(groups))
 
 
 @functools.lru_cache(maxsize=256)
@@ -258,9 +301,9 @@ def _step_graph(
         candidate
         for candidate in itertools.product(options, repeat=len(sizes))
         if local_shape(shape, candidate, sizes) is not None
-        and len(_partial_kinds(candidate, sizes)) <= 1
+        and len({word for word in candidate if isinstance(word, Partial)}) <= 1
     )
-    index = {candidate: number for number, candidate in enumerate(words)}
+    index = Positions({candidate: number for number, candidate in enumerate(words)}, ())
     blocks = [_num_blocks(candidate, sizes) for candidate in words]
     found: list[tuple[int, int, Kind, tuple[int, ...]]] = [
         (index[dst], index[src], kind, axes)
@@ -300,8 +343,7 @@ def _edges(
     words: Sequence[Words], sizes: tuple[int, ...], options: Sequence[Word]
 ) -> Iterator[_Edge]:
     for src in words:
-        yield from _relabels(src, sizes, options)
-        yield from _uniform_steps(src, sizes, options)
+        yield from _uniform_steps(src, options)
     yield from _permutes(words, sizes)
 
 
@@ -310,26 +352,16 @@ def replace_words(words: Words, axes: Collection[int], new: Word) -> Words:
     return tuple(new if axis in axes else word for axis, word in enumerate(words))
 
 
-def _relabels(src: Words, sizes: tuple[int, ...], options: Sequence[Word]) -> Iterator[_Edge]:
-    """On an axis of one device all words mean the same."""
-    for axis, size in enumerate(sizes):
-        if size == 1:
-            for new in options:
-                if new != src[axis]:
-                    yield "relabel", (axis,), src, replace_words(src, (axis,), new)
-
-
-def _uniform_steps(src: Words, sizes: tuple[int, ...], options: Sequence[Word]) -> Iterator[_Edge]:
+def _uniform_steps(src: Words, options: Sequence[Word]) -> Iterator[_Edge]:
     """Steps in which every axis of a set changes from one word to another."""
-    live = [axis for axis, size in enumerate(sizes) if size > 1]
-    for old in dict.fromkeys(src[axis] for axis in live):
-        having = [axis for axis in live if src[axis] == old]
+    for old in dict.fromkeys(src):
+        having = [axis for axis, word in enumerate(src) if word == old]
         subsets = itertools.chain.from_iterable(
             itertools.combinations(having, count) for count in range(1, len(having) + 1)
         )
         for axes in subsets:
             # A split further in by an axis that stays would cut across the blocks of this step.
-            fixed = {src[axis] for axis in live if axis > axes[0] and axis not in axes}
+            fixed = {src[axis] for axis in range(axes[0], len(src)) if axis not in axes}
             if old in fixed and isinstance(old, Split):
                 continue
             for new in options:
@@ -365,15 +397,13 @@ def _permutes(words: Sequence[Words], sizes: tuple[int, ...]) -> Iterator[_Edge]
     the number of old blocks divides the number of new ones. Each old block is then held by as many
     devices as need a part of it: a permutation exists.
     """
-    live = [axis for axis, size in enumerate(sizes) if size > 1]
     dims = sorted({w.dim for candidate in words for w in candidate if isinstance(w, Split)})
     classes: dict[Words, list[tuple[Words, list[tuple[int, ...]], list[int]]]] = {}
     for candidate in words:
-        frame = tuple(
-            B if axis in live and isinstance(word, Split) else word
-            for axis, word in enumerate(candidate)
-        )
-        splits = [tuple(a for a in live if candidate[a] == Split(dim)) for dim in dims]
+        frame = tuple(B if isinstance(word, Split) else word for word in candidate)
+        splits = [
+            tuple(a for a, word in enumerate(candidate) if word == Split(dim)) for dim in dims
+        ]
         counts = [math.prod(sizes[axis] for axis in over) for over in splits]
         classes.setdefault(frame, []).append((candidate, splits, counts))
     for members in classes.values():
@@ -382,7 +412,7 @@ def _permutes(words: Sequence[Words], sizes: tuple[int, ...]) -> Iterator[_Edge]
                 if any(map(int.__mod__, dst_counts, src_counts)):
                     continue
                 moving, involved = _permuted_axes(src_splits, dst_splits, sizes)
-                changed = {axis for axis in live if src[axis] != dst[axis]}
+                changed = {axis for axis in range(len(src)) if src[axis] != dst[axis]}
                 # What changes beside these axes is a slice, a step of its own.
                 if moving and changed <= involved:
                     yield "collective-permute", tuple(sorted(moving)), src, dst
