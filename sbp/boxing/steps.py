@@ -303,7 +303,7 @@ def _step_graph(
         if local_shape(shape, candidate, sizes) is not None
         and len({word for word in candidate if isinstance(word, Partial)}) <= 1
     )
-    index = Positions({candidate: number for number, candidate in enumerate(words)}, ())
+    index = {candidate: number for number, candidate in enumerate(words)}
     blocks = [_num_blocks(candidate, sizes) for candidate in words]
     found: list[tuple[int, int, Kind, tuple[int, ...]]] = [
         (index[dst], index[src], kind, axes)
@@ -326,7 +326,7 @@ def _step_graph(
     dst_numbers = np.array([edge[0] for edge in found], np.intp)
     return StepGraph(
         words,
-        index,
+        Positions(index, ()),
         np.array([edge[1] for edge in found], np.intp),
         dst_numbers,
         np.searchsorted(dst_numbers, np.arange(len(words) + 1)),
