@@ -75,11 +75,11 @@ class Nearest:
     def lowest_column(self, rows: Costs) -> Costs:
         """The least of `rows` plus the matrix in each column."""
         members, starts, table = self._by_row
-        return (table + np.minimum.reduceat(rows[members], starts)[:, None]).min(axis=0)
+        return np.minimum.reduce(table + np.minimum.reduceat(rows[members], starts)[:, None])
 
     def lowest_row(self, columns: Costs) -> Costs:
         """The least of `columns` plus the matrix in each row."""
-        lowest = (self._transposed + columns[:, None]).min(axis=0)
+        lowest = np.minimum.reduce(self._transposed + columns[:, None])
         return np.minimum(lowest[self.first], lowest[self.second])
 
     @functools.cached_property
@@ -166,6 +166,12 @@ def _pick_nearest(fold: Nearest, rows: NDArray[np.intp], columns: NDArray[np.int
     return Nearest(fold.table[:, columns], fold.first[rows], fold.second[rows])
 
 
+def _finite(matrix: Costs) -> NDArray[np.bool_] | None:
+    """Where a matrix is finite; None where it is everywhere."""
+    mask = np.isfinite(matrix)
+    return None if mask.all() else mask
+
+
 def consistent_labels(problem: Problem) -> list[NDArray[np.intp]]:
     """Labels that can be part of a finite choice as far as single edges tell (arc consistency).
 
@@ -174,10 +180,11 @@ def consistent_labels(problem: Problem) -> list[NDArray[np.intp]]:
         finite choice exists.
     """
     alive = [np.isfinite(cost) for cost in problem.costs]
-    finite = {edge: np.isfinite(matrix) for edge, matrix in problem.edges.items()}
+    memo = Memo()
     around: list[list[tuple[int, NDArray[np.bool_]]]] = [[] for _ in problem.costs]
-    for (u, v), mask in finite.items():
-        if not mask.all():
+    for (u, v), matrix in problem.edges.items():
+        mask = memo(_finite, matrix)
+        if mask is not None:
             around[u].append((v, mask))
             around[v].append((u, mask.T))
     pending = [node for node in range(len(alive)) if around[node]]

@@ -6,13 +6,14 @@ lowering runs). The words are the nodes of a graph, the steps its edges; boxing 
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from sbp.algebra import ArrayType, B, Partial, Split, Word, Words, format_type
-from sbp.boxing.steps import Step, StepGraph, replace_words, step_graph, why_illegal
+from sbp.boxing.steps import Positions, Step, StepGraph, replace_words, step_graph, why_illegal
 from sbp.errors import BoxingError
 
 Price = Callable[[Step], float]
@@ -30,7 +31,7 @@ class BoxingTable:
     Attributes:
         array: The logical array.
         sizes: Number of devices of each mesh axis.
-        words: All words the array can have.
+        words: All words the array can have; on an axis of one device B stands for all.
         index: Position of words in `words`, which is their row and column in `cost`.
         cost: Price of the cheapest chain from row to column: integers, held in float64.
     """
@@ -56,7 +57,7 @@ class BoxingTable:
         self.array = array
         self.sizes = tuple(sizes)
         self.words: tuple[Words, ...] = graph.words
-        self.index: Mapping[Words, int] = graph.index
+        self.index = graph.index
         self._graph = graph
         self._price = _step_prices(graph, array, price)
         self.cost, self._count = _shortest_paths(
@@ -91,7 +92,7 @@ class BoxingTable:
             edge = int(graph.first[stop] + np.argmax(fits))
             steps.append(self._step(edge))
             stop = int(graph.src[edge])
-        return tuple(reversed(steps))
+        return _spelled(steps[::-1], src, dst, self.index.single)
 
     def steps(self) -> Iterator[Step]:
         """Every single step there is between two words."""
@@ -99,6 +100,25 @@ class BoxingTable:
 
     def _step(self, edge: int) -> Step:
         return _step_of(self._graph, edge, self.array)
+
+
+def _spelled(
+    steps: Sequence[Step], src: Words, dst: Words, single: Sequence[int]
+) -> tuple[Step, ...]:
+    """The steps with the words asked for on axes of one device, which change before all else."""
+    first: list[Step] = []
+    for axis in single:
+        if src[axis] != dst[axis]:
+            changed = replace_words(src, (axis,), dst[axis])
+            first.append(Step("relabel", (axis,), src, changed, 0, 0))
+            src = changed
+
+    def spelled(words: Words) -> Words:
+        return tuple(dst[axis] if axis in single else word for axis, word in enumerate(words))
+
+    if single:
+        steps = [replace(s, src=spelled(s.src), dst=spelled(s.dst)) for s in steps]
+    return (*first, *steps)
 
 
 class MergedTable:
@@ -141,7 +161,8 @@ class MergedTable:
         self.array = array
         self.sizes = tuple(sizes)
         self.words: tuple[Words, ...] = tuple(first[number] for number in range(len(first)))
-        self.index: Mapping[Words, int] = dict(zip(graph.words, kind, strict=True))
+        numbers = dict(zip(graph.words, kind, strict=True))
+        self.index = Positions(numbers, graph.index.single)
         src, dst = np.array(kind)[graph.src], np.array(kind)[graph.dst]
         order = np.argsort(dst, kind="stable")
         starts = np.searchsorted(dst[order], np.arange(len(first) + 1))

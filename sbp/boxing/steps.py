@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +82,8 @@ def legal_words(
     array: ArrayType, sizes: Sequence[int], partials: Collection[Partial] = ()
 ) -> tuple[Words, ...]:
     """The words an array can have on a mesh; everything B comes first.
+
+    On an axis of one device all words mean the same; B stands for them.
 
     Partials of two kinds are never mixed: no operation makes such an array, and its meaning would
     depend on the order of the axes.
@@ -176,9 +178,37 @@ class StepGroup:
                 return 0, dst
 
 
+class Positions(dict[Words, int]):
+    """A number for words; those that differ on axes of one device only have the same.
+
+    Keys have B on these axes, of which the numbers are `single`.
+    """
+
+    def __init__(self, numbers: Mapping[Words, int], single: tuple[int, ...]) -> None:
+        """Takes over the numbers."""
+        super().__init__(numbers)
+        self.single = single
+
+    def __missing__(self, words: Words) -> int:
+        """The number of words that have others than B on axes of one device."""
+        plain = replace_words(words, self.single, B)
+        if plain == words:
+            raise KeyError(words)
+        return self[plain]
+
+    def __contains__(self, words: object) -> bool:
+        """Whether the words have a number."""
+        known = super().__contains__
+        if known(words) or not self.single:
+            return known(words)
+        return known(replace_words(cast(Words, words), self.single, B))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StepGraph:
     """All words of arrays that split alike, and all steps between two of them.
+
+    On an axis of one device all words mean the same; B stands for them.
 
     Steps are sorted by the words after, then by the words before.
 
@@ -194,7 +224,7 @@ class StepGraph:
     """
 
     words: tuple[Words, ...]
-    index: Mapping[Words, int]
+    index: Positions
     src: npt.NDArray[np.intp]
     dst: npt.NDArray[np.intp]
     first: npt.NDArray[np.intp]
@@ -202,7 +232,8 @@ class StepGraph:
     groups: tuple[StepGroup, ...]
 
 
-_Edge = tuple[Kind, tuple[int, ...], Words, Words]
+_Edge = tuple[int, int, Kind, tuple[int, ...]]
+"""A step: the positions of the words after and before, its kind and its axes."""
 
 
 def _has_partial(array: ArrayType, word: Partial) -> bool:
@@ -235,18 +266,31 @@ def step_graph(
 def _renamed_graph(
     shape: tuple[int, ...], sizes: tuple[int, ...], partials: tuple[Partial, ...]
 ) -> StepGraph:
-    """The graph of the same dims in descending order and without those that no axis can split."""
-    # An axis of one device can split any dim.
-    can_split = [dim for dim, extent in enumerate(shape) if extent > 1 or 1 in sizes]
-    dims = sorted(can_split, key=lambda dim: -shape[dim])
-    graph = _step_graph(tuple(shape[dim] for dim in dims), sizes, partials)
-    if dims == list(range(len(dims))):
-        return graph
-    words = tuple(
-        tuple(Split(dims[word.dim]) if isinstance(word, Split) else word for word in candidate)
-        for candidate in graph.words
+    """The graph of the same dims in descending order, without what cannot be split.
+
+    Those are dims that no axis divides, and axes of one device.
+    """
+    live = [axis for axis, size in enumerate(sizes) if size > 1]
+    dims = sorted(
+        (dim for dim, extent in enumerate(shape) if extent > 1), key=lambda dim: -shape[dim]
     )
-    return replace(graph, words=words, index={w: number for number, w in enumerate(words)})
+    graph = _step_graph(
+        tuple(shape[dim] for dim in dims), tuple(sizes[axis] for axis in live), partials
+    )
+    if dims == list(range(len(dims))) and len(live) == len(sizes):
+        return graph
+
+    def renamed(words: Words) -> Words:
+        named: list[Word] = [B] * len(sizes)
+        for axis, word in zip(live, words, strict=True):
+            named[axis] = Split(dims[word.dim]) if isinstance(word, Split) else word
+        return tuple(named)
+
+    words = tuple(map(renamed, graph.words))
+    single = tuple(axis for axis, size in enumerate(sizes) if size == 1)
+    groups = (replace(g, axes=tuple(live[axis] for axis in g.axes)) for g in graph.groups)
+    index = Positions({w: number for number, w in enumerate(words)}, single)
+    return replace(graph, words=words, index=index, groups=tuple(groups))
 
 
 @functools.lru_cache(maxsize=256)
@@ -258,16 +302,15 @@ def _step_graph(
         candidate
         for candidate in itertools.product(options, repeat=len(sizes))
         if local_shape(shape, candidate, sizes) is not None
-        and len(_partial_kinds(candidate, sizes)) <= 1
+        and len({word for word in candidate if isinstance(word, Partial)}) <= 1
     )
-    index = {candidate: number for number, candidate in enumerate(words)}
     blocks = [_num_blocks(candidate, sizes) for candidate in words]
-    found: list[tuple[int, int, Kind, tuple[int, ...]]] = [
-        (index[dst], index[src], kind, axes)
-        for kind, axes, src, dst in _edges(words, sizes, options)
-        if dst in index
-    ]
-    found.sort()
+    # Numbers take the place of words here: they are compared and found much faster.
+    numbered = {option: number for number, option in enumerate(options)}
+    codes = [[numbered[word] for word in candidate] for candidate in words]
+    table = np.array(codes, np.intp).reshape(len(words), len(sizes))
+    splits = [number for number, option in enumerate(options) if isinstance(option, Split)]
+    found = sorted((*_uniform_steps(table, options), *_permutes(codes, splits, sizes)))
     groups: dict[tuple[object, ...], StepGroup] = {}
     numbers: list[int] = []
     for number, (dst, src, kind, axes) in enumerate(found):
@@ -283,7 +326,7 @@ def _step_graph(
     dst_numbers = np.array([edge[0] for edge in found], np.intp)
     return StepGraph(
         words,
-        index,
+        Positions({candidate: number for number, candidate in enumerate(words)}, ()),
         np.array([edge[1] for edge in found], np.intp),
         dst_numbers,
         np.searchsorted(dst_numbers, np.arange(len(words) + 1)),
@@ -296,46 +339,43 @@ def _num_blocks(words: Words, sizes: Sequence[int]) -> int:
     return math.prod(n for word, n in zip(words, sizes, strict=True) if isinstance(word, Split))
 
 
-def _edges(
-    words: Sequence[Words], sizes: tuple[int, ...], options: Sequence[Word]
-) -> Iterator[_Edge]:
-    for src in words:
-        yield from _relabels(src, sizes, options)
-        yield from _uniform_steps(src, sizes, options)
-    yield from _permutes(words, sizes)
-
-
 def replace_words(words: Words, axes: Collection[int], new: Word) -> Words:
     """The words with those of `axes` changed to `new`."""
     return tuple(new if axis in axes else word for axis, word in enumerate(words))
 
 
-def _relabels(src: Words, sizes: tuple[int, ...], options: Sequence[Word]) -> Iterator[_Edge]:
-    """On an axis of one device all words mean the same."""
-    for axis, size in enumerate(sizes):
-        if size == 1:
-            for new in options:
-                if new != src[axis]:
-                    yield "relabel", (axis,), src, replace_words(src, (axis,), new)
+def _uniform_steps(codes: npt.NDArray[np.intp], options: Sequence[Word]) -> Iterator[_Edge]:
+    """Steps in which every axis of a set changes from one word to another.
 
-
-def _uniform_steps(src: Words, sizes: tuple[int, ...], options: Sequence[Word]) -> Iterator[_Edge]:
-    """Steps in which every axis of a set changes from one word to another."""
-    live = [axis for axis, size in enumerate(sizes) if size > 1]
-    for old in dict.fromkeys(src[axis] for axis in live):
-        having = [axis for axis in live if src[axis] == old]
-        subsets = itertools.chain.from_iterable(
-            itertools.combinations(having, count) for count in range(1, len(having) + 1)
-        )
-        for axes in subsets:
-            # A split further in by an axis that stays would cut across the blocks of this step.
-            fixed = {src[axis] for axis in live if axis > axes[0] and axis not in axes}
-            if old in fixed and isinstance(old, Split):
-                continue
-            for new in options:
-                kind = _uniform_kind(old, new)
-                if kind is not None and not (new in fixed and isinstance(new, Split)):
-                    yield kind, axes, src, replace_words(src, axes, new)
+    Args:
+        codes: Numbers of the options: a row for all words of an array, a column a mesh axis.
+        options: The words that an axis may have.
+    """
+    num_axes = codes.shape[1]
+    digits = [len(options) ** axis for axis in range(num_axes)]
+    keys: npt.NDArray[np.intp] = (codes * np.array(digits, np.intp)).sum(axis=1)
+    position = np.full(len(options) ** num_axes, -1)
+    position[keys] = np.arange(len(codes))
+    changes: list[tuple[int, int, Kind]] = [
+        (old, new, kind)
+        for old, new in itertools.permutations(range(len(options)), 2)
+        if (kind := _uniform_kind(options[old], options[new])) is not None
+    ]
+    sets = (itertools.combinations(range(num_axes), k) for k in range(1, num_axes + 1))
+    for axes in itertools.chain.from_iterable(sets):
+        # A split further in by an axis that stays would cut across the blocks of this step.
+        inner = [axis for axis in range(axes[0], num_axes) if axis not in axes]
+        free = [
+            ~(codes[:, inner] == number).any(axis=1) | (not isinstance(option, Split))
+            for number, option in enumerate(options)
+        ]
+        having = [(codes[:, axes] == number).all(axis=1) for number in range(len(options))]
+        for old, new, kind in changes:
+            src = np.flatnonzero(having[old] & free[old] & free[new])
+            dst = position[keys[src] + (new - old) * sum(digits[axis] for axis in axes)]
+            for before, after in zip(src.tolist(), dst.tolist(), strict=True):
+                if after >= 0:
+                    yield after, before, kind, axes
 
 
 def _uniform_kind(old: Word, new: Word) -> Kind | None:
@@ -358,59 +398,65 @@ def _uniform_kind(old: Word, new: Word) -> Kind | None:
             return None
 
 
-def _permutes(words: Sequence[Words], sizes: tuple[int, ...]) -> Iterator[_Edge]:
+def _permutes(
+    codes: Sequence[Sequence[int]], splits: Sequence[int], sizes: tuple[int, ...]
+) -> Iterator[_Edge]:
     """Steps in which each device receives its new block from one device that holds all of it.
 
     Blocks of a dim are equal and contiguous, so a new block lies inside one old block exactly where
     the number of old blocks divides the number of new ones. Each old block is then held by as many
     devices as need a part of it: a permutation exists.
+
+    Args:
+        codes: Numbers of the words on each axis, for all words of an array.
+        splits: The numbers that are splits.
+        sizes: Number of devices of each mesh axis.
     """
-    live = [axis for axis, size in enumerate(sizes) if size > 1]
-    dims = sorted({w.dim for candidate in words for w in candidate if isinstance(w, Split)})
-    classes: dict[Words, list[tuple[Words, list[tuple[int, ...]], list[int]]]] = {}
-    for candidate in words:
-        frame = tuple(
-            B if axis in live and isinstance(word, Split) else word
-            for axis, word in enumerate(candidate)
-        )
-        splits = [tuple(a for a in live if candidate[a] == Split(dim)) for dim in dims]
-        counts = [math.prod(sizes[axis] for axis in over) for over in splits]
-        classes.setdefault(frame, []).append((candidate, splits, counts))
+    classes: dict[tuple[int, ...], list[tuple[int, list[tuple[int, ...]], list[int]]]] = {}
+    for position, words in enumerate(codes):
+        frame = tuple(0 if word in splits else word for word in words)
+        over = [tuple(a for a, word in enumerate(words) if word == split) for split in splits]
+        counts = [math.prod(sizes[axis] for axis in axes) for axes in over]
+        classes.setdefault(frame, []).append((position, over, counts))
     for members in classes.values():
-        for src, src_splits, src_counts in members:
-            for dst, dst_splits, dst_counts in members:
+        for src, src_axes, src_counts in members:
+            for dst, dst_axes, dst_counts in members:
                 if any(map(int.__mod__, dst_counts, src_counts)):
                     continue
-                moving, involved = _permuted_axes(src_splits, dst_splits, sizes)
-                changed = {axis for axis in live if src[axis] != dst[axis]}
+                moving: set[int] = set()
+                involved: set[int] = set()
+                for before, after in zip(src_axes, dst_axes, strict=True):
+                    moves, involves = _permuted_axes(before, after, sizes)
+                    moving |= moves
+                    involved |= involves
                 # What changes beside these axes is a slice, a step of its own.
-                if moving and changed <= involved:
-                    yield "collective-permute", tuple(sorted(moving)), src, dst
+                if moving and all(
+                    axis in involved or codes[src][axis] == codes[dst][axis]
+                    for axis in range(len(sizes))
+                ):
+                    yield dst, src, "collective-permute", tuple(sorted(moving))
 
 
+@functools.lru_cache(maxsize=4096)
 def _permuted_axes(
-    src_splits: Sequence[tuple[int, ...]],
-    dst_splits: Sequence[tuple[int, ...]],
-    sizes: tuple[int, ...],
-) -> tuple[set[int], set[int]]:
-    """The axes along which blocks move, and with them those that slice what has moved.
+    src: tuple[int, ...], dst: tuple[int, ...], sizes: tuple[int, ...]
+) -> tuple[frozenset[int], frozenset[int]]:
+    """The axes along which blocks of a dim move, and with them those that slice what has moved.
 
     There are none where each device slices what it has.
+
+    Args:
+        src: The axes that split the dim before.
+        dst: The axes that split it after.
+        sizes: Number of devices of each mesh axis.
     """
-    moving: set[int] = set()
-    involved: set[int] = set()
-    for src, dst in zip(src_splits, dst_splits, strict=True):
-        if dst[: len(src)] == src:
-            continue
-        before, after = _places(src, sizes), _places(dst, sizes)
-        num_blocks = math.prod(sizes[axis] for axis in src)
-        for axis in (*src, *dst):
-            if before.get(axis) == after.get(axis):
-                continue
-            involved.add(axis)
-            if axis in before or after[axis] % num_blocks:
-                moving.add(axis)
-    return moving, involved
+    if dst[: len(src)] == src:
+        return frozenset(), frozenset()
+    before, after = _places(src, sizes), _places(dst, sizes)
+    num_blocks = math.prod(sizes[axis] for axis in src)
+    involved = {axis for axis in (*src, *dst) if before.get(axis) != after.get(axis)}
+    moving = {axis for axis in involved if axis in before or after[axis] % num_blocks}
+    return frozenset(moving), frozenset(involved)
 
 
 def _places(axes: tuple[int, ...], sizes: tuple[int, ...]) -> dict[int, int]:

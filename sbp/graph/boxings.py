@@ -49,7 +49,7 @@ class BoxingGraph:
     Attributes:
         graph: The choices it is about.
         problem: Costs and edges, in program order: a hub stands behind the writer of its value.
-        aspects: Each label's part on each mesh axis.
+        aspects: Each label's part on each mesh axis of more than one device.
         place: The problem's number of each of the graph's nodes.
         hubs: The hub of each value that has one.
         tables: Prices of boxings, to read a solution back.
@@ -234,6 +234,7 @@ def connect(graph: Graph, tables: Tables, offered: Sequence[Words] = ()) -> Boxi
             hubs[value] = parts.add_hub(
                 tables.shared(table, writer, readers, extra), writer, readers
             )
+    live = [axis for axis, size in enumerate(graph.mesh.sizes) if size > 1]
     place = _program_order(graph, hubs, len(parts.costs))
     ordered = sorted(range(len(place)), key=place.__getitem__)
     edges = {
@@ -249,7 +250,7 @@ def connect(graph: Graph, tables: Tables, offered: Sequence[Words] = ()) -> Boxi
             edges,
             {(place[u], place[v]): fold for (u, v), fold in parts.nearest.items()},
         ),
-        [parts.aspects[n] for n in ordered],
+        [parts.aspects[n][:, live] for n in ordered],
         place[: len(graph.nodes)],
         {value: replace(hub, node=place[hub.node]) for value, hub in hubs.items()},
         tables,
@@ -282,12 +283,18 @@ def _share(
         _first_seen([rows]), _first_seen(columns + extra), table, wire
     )
     codes = word_codes(table.words, len(table.sizes))
+    # On an axis of one device the writer's words stay.
+    kept = writer.words[0]
+    names = [
+        tuple(w if n > 1 else k for n, w, k in zip(table.sizes, words, kept, strict=True))
+        for words in table.words
+    ]
     pairs = zip(sources.tolist(), targets.tolist(), strict=True)
     everything = np.arange(len(table.words))
     return _Shared(
         table.cost[sources, targets] * writer.count,
         codes[sources] * CODE_BASE + codes[targets],
-        tuple((table.words[a], table.words[b]) for a, b in pairs),
+        tuple((names[a], names[b]) for a, b in pairs),
         is_limited,
         (
             Nearest(np.where(everything[:, None] == rows, 0.0, np.inf), sources, sources),

@@ -162,9 +162,29 @@ def call_domain(
             if narrows:
                 yield from linear(call, 0)
 
-        found = nd_signatures(call, mesh.sizes, on_one_axis, rule.localize, only, exchangeable)
+        live = [axis for axis, size in enumerate(mesh.sizes) if size > 1]
+        found = nd_signatures(
+            call,
+            [mesh.sizes[axis] for axis in live],
+            on_one_axis,
+            rule.localize,
+            {k: only[axis] for k, axis in enumerate(live) if only and axis in only},
+            [k for k, axis in enumerate(live) if axis in exchangeable],
+        )
+        if len(live) < len(mesh.sizes):
+            found = [_on_all_axes(signature, live, mesh) for signature in found]
         labels = tuple(s for s in found if not any(map(_mixed, (*s.inputs, *s.outputs))))
     return signatures_domain(labels, len(mesh.sizes))
+
+
+def _on_all_axes(signature: NdSignature, live: Sequence[int], mesh: Mesh) -> NdSignature:
+    """The signature with B on axes of one device, on which all words mean the same."""
+
+    def spread(words: Words) -> Words:
+        by_axis = dict(zip(live, words, strict=True))
+        return tuple(by_axis.get(axis, B) for axis in range(len(mesh.sizes)))
+
+    return NdSignature(*(tuple(map(spread, s)) for s in (signature.inputs, signature.outputs)))
 
 
 def _narrows_to(call: Call, dtype: str) -> bool:
@@ -297,16 +317,23 @@ def allowed_words(
     kinds = {word for word in (pinned or {}).values() if isinstance(word, Partial)}
     choices = legal_words(array, mesh.sizes, frozenset(kinds | ({Partial()} if partial else set())))
 
+    asked = [pinned.get(axis) if pinned else None for axis in mesh.axes]
+
     def fits(words: Words) -> bool:
-        for axis, size, word in zip(mesh.axes, mesh.sizes, words, strict=True):
-            wanted = pinned.get(axis) if pinned else None
-            if wanted is None and size == 1:
-                # On one device all words are the same; B stands for them.
-                wanted = B
+        for size, word, wanted in zip(mesh.sizes, words, asked, strict=True):
+            if size == 1:
+                continue
             if wanted is not None and wanted != word:
                 return False
             if wanted is None and isinstance(word, Partial) and not partial:
                 return False
         return True
 
-    return [words for words in choices if fits(words)]
+    def spelled(words: Words) -> Words:
+        """On an axis of one device B stands for all words, except for one that is asked for."""
+        return tuple(
+            word if size > 1 or wanted is None else wanted
+            for size, word, wanted in zip(mesh.sizes, words, asked, strict=True)
+        )
+
+    return [spelled(words) for words in choices if fits(words)]

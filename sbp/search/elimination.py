@@ -16,6 +16,9 @@ from sbp.problem import Costs, Memo, Problem, add
 
 Factor = tuple[tuple[int, ...], Costs]
 
+LARGE, SLICE = 100_000, 4096
+"""Entries from which on a table is made a slice at a time, and entries that a slice has then."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Departure:
@@ -105,14 +108,29 @@ def _minimise(
     sizes: tuple[int, ...], places: tuple[tuple[int, ...], ...], cost: Costs, *factors: Costs
 ) -> Costs:
     """Sums tables over the axes at `places` and minimises the last axis out, which has `cost`."""
-    table = cost.reshape((1,) * (len(sizes) - 1) + (-1,))
+    parts: list[Costs] = []
     for axes, factor in zip(places, factors, strict=True):
         order = sorted(range(len(axes)), key=axes.__getitem__)
         shape = [1] * len(sizes)
         for k in order:
             shape[axes[k]] = sizes[axes[k]]
-        table = table + factor.transpose(order).reshape(shape)
+        parts.append(factor.transpose(order).reshape(shape))
+    own = cost.reshape((1,) * (len(sizes) - 1) + (-1,))
+    if math.prod(sizes) >= LARGE and math.prod(sizes[:-1]) >= SLICE:
+        return _minimise_in_slices(sizes[:-1], [parts[0] + own, *parts[1:]])
+    table = sum(parts, own)
     return np.minimum.reduce(np.broadcast_to(table, sizes), axis=-1)
+
+
+def _minimise_in_slices(sizes: tuple[int, ...], parts: Sequence[Costs]) -> Costs:
+    """The same label by label: a slice stays in the processor's cache, the whole would not."""
+    least, table = np.full(sizes, np.inf), np.empty(sizes)
+    for slices in zip(*(np.ascontiguousarray(np.moveaxis(p, -1, 0)) for p in parts), strict=True):
+        total = slices[0]
+        for part in slices[1:]:
+            total = np.add(total, part, out=table)
+        np.minimum(least, total, out=least)
+    return least
 
 
 def elimination_order(

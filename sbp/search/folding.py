@@ -5,13 +5,14 @@ all nodes that look alike make one choice, and the way back. What it finds is a 
 whole; its bound is of labellings that treat equal nodes equally, not of all.
 """
 
+import functools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sbp.problem import Costs, Nearest, Problem
+from sbp.problem import Costs, Nearest, Problem, add
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,18 +40,28 @@ def fold(problem: Problem) -> Folding:
     members = dict(zip(reversed(classes), reversed(range(len(classes))), strict=True))
     counts = np.bincount(classes, minlength=len(members)).tolist()
     costs = [problem.costs[members[k]] * counts[k] for k in range(len(members))]
-    edges: dict[tuple[int, int], Costs] = {}
+    # How many times each matrix stands between two classes, as it is or transposed.
+    counted: dict[tuple[int, int], dict[tuple[int, bool], int]] = {}
+    matrices: dict[tuple[int, bool], Costs] = {}
     parts: dict[tuple[int, int], list[Nearest | None]] = {}
     for (u, v), matrix in problem.edges.items():
         a, b = classes[u], classes[v]
         if a == b:
             costs[a] = costs[a] + np.diagonal(matrix)
             continue
-        if a > b:
+        turned = a > b
+        if turned:
             u, v, a, b, matrix = v, u, b, a, matrix.T
-        edges[a, b] = edges[a, b] + matrix if (a, b) in edges else matrix
+        kind = id(problem.edges[min(u, v), max(u, v)]), turned
+        matrices[kind] = matrix
+        known = counted.setdefault((a, b), {})
+        known[kind] = known.get(kind, 0) + 1
         for pair, made in (((a, b), (u, v)), ((b, a), (v, u))):
             parts.setdefault(pair, []).append(problem.nearest.get(made))
+    edges = {
+        pair: functools.reduce(add, (matrices[kind] * count for kind, count in known.items()))
+        for pair, known in counted.items()
+    }
     nearest = {pair: total for pair, folds in parts.items() if (total := _total(folds))}
     return Folding(
         Problem(tuple(costs), edges, nearest),

@@ -9,7 +9,7 @@ Source:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,6 +82,7 @@ class MessagePassing:
         self.later = [[t for t in around[s] if t > s] for s in range(count)]
         self.earlier = [[t for t in around[s] if t < s] for s in range(count)]
         self.share = _shares(self.later, self.earlier)
+        self._passers = {(s, t): self._passer(s, t) for s in range(count) for t in around[s]}
         self.messages: dict[tuple[int, int], Costs] = {
             (s, t): np.zeros(len(problem.costs[t])) for s in range(count) for t in around[s]
         }
@@ -90,24 +91,29 @@ class MessagePassing:
         self._margins = [np.zeros(len(cost)) for cost in problem.costs]
         self._bound_of_margins = -math.inf
 
-    def _gathered(self, node: int) -> Costs:
-        total = self.problem.costs[node]
-        for other in self.matrices[node]:
-            total = total + self.messages[other, node]
-        return total
-
-    def _send(self, node: int, other: int, shared: Costs) -> float:
-        rows = shared - self.messages[other, node]
+    def _passer(self, node: int, other: int) -> Callable[[Costs], Costs]:
+        """Tells the least of a node's costs plus the matrix for each label of a neighbour."""
         nearest = self.problem.nearest
         if (node, other) in nearest:
-            message = nearest[node, other].lowest_column(rows)
-        elif (other, node) in nearest:
-            message = nearest[other, node].lowest_row(rows)
-        else:
-            message = np.minimum.reduce(self.matrices[node][other] + rows[:, None])
-        least = float(np.minimum.reduce(message))
-        self.messages[node, other] = message - least
-        return least
+            return nearest[node, other].lowest_column
+        if (other, node) in nearest:
+            return nearest[other, node].lowest_row
+        matrix, least = self.matrices[node][other], np.minimum.reduce
+        return lambda rows: least(matrix + rows[:, None])
+
+    def _gathered(self, node: int) -> Costs:
+        total, messages = self.problem.costs[node], self.messages
+        for other in self.matrices[node]:
+            total = total + messages[other, node]
+        return total
+
+    def _send(self, node: int, other: int, costs: Costs) -> float:
+        """Sends the neighbour its share of a node's costs; gives what the message is less."""
+        way = node, other
+        message = self._passers[way](costs * self.share[way] - self.messages[other, node])
+        least = np.minimum.reduce(message)
+        self.messages[way] = message - least
+        return float(least)
 
     def sweep(self) -> tuple[int, ...]:
         """One pass forth and back; raises the bound and decodes a labelling on the way forth."""
@@ -121,18 +127,18 @@ class MessagePassing:
             labels.append(int(score.argmin()))
             total = self._gathered(node)
             for other in self.later[node]:
-                self._send(node, other, total * self.share[node, other])
+                self._send(node, other, total)
         bound = 0.0
         self._bound_of_margins = self.bound
         for node in reversed(range(len(labels))):
             total = self._gathered(node)
-            least = float(total.min())
+            least = float(np.minimum.reduce(total))
             bound += least
             # Costs of either side have moved here as far as they can: what a label costs above the
             # least, the whole costs more with that label.
             margins = self._margins[node] = total - least
             for other in self.earlier[node]:
-                bound += self._send(node, other, margins * self.share[node, other])
+                bound += self._send(node, other, margins)
         self.bound = max(self.bound, bound)
         self.decoded = tuple(labels)
         return self.decoded

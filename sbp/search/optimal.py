@@ -97,8 +97,8 @@ def solve_optimally(
             return None
         return Solution(_widen(exact, kept), energy, energy, "elimination")
     thin = eliminate(small)
-    tables = (*thin.rest.costs, *thin.rest.edges.values())
-    if math.isinf(thin.constant) or not all(np.isfinite(table).any() for table in tables):
+    tables = {id(table): table for table in (*thin.rest.costs, *thin.rest.edges.values())}
+    if math.isinf(thin.constant) or not all(np.isfinite(t).any() for t in tables.values()):
         return None
     positions = [_narrow(labels, kept) for labels in incumbents]
     folded = _solve_folded(small, [aspects[n][keep] for n, keep in enumerate(kept)], target_gap)
@@ -153,7 +153,8 @@ def _pass_and_polish(
 ) -> tuple[Sequence[int], float, float, str] | None:
     """Labels, energy, bound, and the sweeps in words; progress is told with `constant` added."""
     best = min(starts, key=problem.energy)
-    least = sum(float(table.min()) for table in (*problem.costs, *problem.edges.values()))
+    memo = Memo()
+    least = sum(memo(_least, table) for table in (*problem.costs, *problem.edges.values()))
     ceiling = _forbidding(problem, problem.energy(best)) - least + 1.0
     state = _State(_replace_infinite(problem, ceiling), aspects, best)
     sweeps, ending = 0, ""
@@ -272,6 +273,10 @@ def _forbidding(problem: Problem, energy: float) -> float:
         # No labelling is known: anything above the dearest finite choices together is forbidden.
         return sum(map(_largest_finite, (*problem.costs, *problem.edges.values())))
     return energy
+
+
+def _least(table: NDArray[np.float64]) -> float:
+    return float(table.min())
 
 
 def _largest_finite(table: NDArray[np.float64]) -> float:

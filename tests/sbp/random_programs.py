@@ -17,7 +17,7 @@ DIMS = (8, 16, 3)  # every mesh divides 8 and 16, none divides 3
 SCALES = (1, 256)  # latency decides, or bytes and operations do
 MOST_RANK = 3
 SIZES = ((8,), (4,), (2, 4), (4, 2), (2, 2), (2, 2, 2))
-AXES = ("a", "b", "c")
+AXES = ("a", "b", "c", "d", "e")
 
 
 def contract(x, y):

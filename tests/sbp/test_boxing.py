@@ -104,7 +104,13 @@ def test_random_keys_have_no_partial_words():
 
 def test_partials_of_two_kinds_do_not_mix():
     assert (P, P_MAX) not in legal_words(f32(), (2, 2), KINDS)
-    assert (P, P_MAX) in legal_words(f32(), (2, 1), KINDS), "an axis of one device reduces nothing"
+    assert why_illegal(f32(), (P, P_MAX), (2, 1)) is None, "an axis of one device reduces nothing"
+
+
+def test_an_axis_of_one_device_has_one_word():
+    words = legal_words(f32(8, 8), (2, 4), KINDS)
+    assert legal_words(f32(8, 8), (1, 2, 1, 4), KINDS) == tuple((B, a, B, b) for a, b in words)
+    assert legal_words(f32(8, 8), (1, 1), KINDS) == ((B, B),)
 
 
 @given(tables())
