@@ -1,6 +1,6 @@
 """A plan as text: a summary, the words at the ends, then what is computed and sent, line by line.
 
-Comes in: a `Plan`. Goes out: text of at most 160 columns.
+Comes in: a `Plan`. Goes out: text of at most 200 columns.
 """
 
 import itertools
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from sbp.plan.record import Plan
 
 
-MAX_TIES = 110
+MAX_TIES = 90
 """Columns of the list of ties."""
 
 INDENT = 10
 """Of the lines of the summary that split a figure into parts."""
 
-MAX_COLUMNS = 160
-"""Of a line; what is longer is shortened in the middle, notes go on on the next line."""
+MAX_COLUMNS = 200
+"""Of a line; what is longer is shortened, notes go on on the next line."""
 
 
 def format_seconds(seconds: float) -> str:
@@ -41,12 +41,12 @@ def format_apart(one: int, other: int) -> tuple[str, str]:
     return (f"{one:,} B", f"{other:,} B") if one != other and texts[0] == texts[1] else texts
 
 
-def shortened(text: str, width: int) -> str:
-    """A text of at most so many columns: the end of a path or a type says more than its middle."""
+def shortened(text: str, width: int, *, start: float = 1 / 3) -> str:
+    """A text of at most so many columns: its start, as a share of them, then its end."""
     if len(text) <= width:
         return text
-    end = (width - 3) * 2 // 3
-    return f"{text[: width - 3 - end]}...{text[len(text) - end :]}"
+    head = int((width - 3) * start)
+    return f"{text[:head]}...{text[len(text) - (width - 3 - head) :]}"
 
 
 def explain(plan: "Plan", *, top: int | None = None, where: str | None = None) -> str:
@@ -58,8 +58,9 @@ def explain(plan: "Plan", *, top: int | None = None, where: str | None = None) -
         parts += ["", boundary]
     if plan.ties and where is None:
         pairs = [f"{result or 'the result'} = {argument}" for result, argument in plan.ties]
-        ties = f"tied, result = argument: {abbreviated(pairs, MAX_TIES, ', ')}"
-        parts += ["", shortened(ties, MAX_COLUMNS)]
+        many = "results have the words of the arguments they are tied to"
+        what = f"{len(pairs)} {many}" if len(pairs) > 1 else "tied to an argument, with its words"
+        parts += ["", shortened(f"{what}: {abbreviated(pairs, MAX_TIES, ', ')}", MAX_COLUMNS)]
     if lines:
         parts += ["", table(HEADINGS, map(cells, lines))]
     if len(lines) < len(program):
@@ -180,7 +181,10 @@ def _memory_parts(plan: "Plan") -> list[str]:
 def _boundary(plan: "Plan", where: str | None) -> str:
     rows = [("argument", path, str(words)) for path, words in plan.arguments]
     rows += [("result", path, str(words)) for path, words in plan.results]
-    if where is not None:
+    if where is None:
+        tied = {("result", path) for path, _ in plan.ties}
+        rows = [row for row in rows if row[:2] not in tied]
+    else:
         rows = [row for row in rows if matches(where, (row[1], f"{row[0]} {row[1]}"))]
     return table(("", "path", "words"), rows) if rows else ""
 
@@ -221,5 +225,6 @@ def _aligned(rows: Sequence[Sequence[str]], most: int = MAX_COLUMNS) -> list[str
 
 def _padded(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> Iterator[str]:
     for row in rows:
-        cells = zip(row, widths, strict=True)
-        yield "  ".join(shortened(cell, width).ljust(width) for cell, width in cells).rstrip()
+        # The end of a path or of a type says the most.
+        cells = (shortened(c, n, start=0).ljust(n) for c, n in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()

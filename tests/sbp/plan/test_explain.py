@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import AbstractMesh
 
 import sbp
-from sbp.plan.explain import format_apart, shortened
+from sbp.plan.explain import MAX_COLUMNS, format_apart, shortened
 from sbp.plan.lines import abbreviated, program_lines
 from tests.one_device import MESH, whole
 from tests.sbp.plan.test_plan import STEPS, X, mlp, plan_of
@@ -206,7 +206,7 @@ def test_explain_lists_ties_and_notes():
         return state + jax.pure_callback(np.sin, shape, x)
 
     plan = sbp.parallelize(noted, mesh=MESH, donate_argnums=0).plan(X, X)
-    assert "\ntied, result = argument: the result = state\n" in plan.explain()
+    assert "\ntied to an argument, with its words: the result = state\n" in plan.explain()
     assert "\nnote: pure_callback has no rule and runs replicated (" in plan.explain()
 
 
@@ -243,15 +243,15 @@ def test_no_line_is_wider_than_a_wide_terminal():
         arguments=tuple((path * 30, words) for path, words in plan.arguments),
     )
     lines = plan.explain().splitlines()
-    assert max(map(len, lines)) <= 160
+    assert max(map(len, lines)) <= MAX_COLUMNS
     # A source keeps its line, a note keeps every word.
-    assert any(re.match(r"/\S*\.\.\.\S*:3  ", line) for line in lines)
+    assert any(re.match(r"\.\.\.\S*:3  ", line) for line in lines)
     assert "".join(lines).count("another") == 20
 
 
 def test_a_text_is_shortened_in_its_middle():
     assert shortened("/home/user/models/train.py:12", 29) == "/home/user/models/train.py:12"
-    assert shortened("/home/user/models/train.py:12", 22) == "/home/u.../train.py:12"
+    assert shortened("/home/user/models/train.py:12", 22) == "/home/...s/train.py:12"
     for width in range(3, 40):
         assert len(shortened("x" * 60, width)) == width
 
