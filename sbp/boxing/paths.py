@@ -281,7 +281,9 @@ def _shortest_paths(
     np.fill_diagonal(cost, 0.0)
     count = np.zeros((num_words, num_words), np.intp)
     for num_steps in range(1, num_words):
-        through = np.minimum.reduceat(cost[src] + price[:, None], first[:-1])
+        longer = cost[src]
+        longer += price[:, None]
+        through = np.minimum.reduceat(longer, first[:-1])
         better = through < cost
         if not better.any():
             break
