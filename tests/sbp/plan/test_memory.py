@@ -114,6 +114,26 @@ def test_a_donated_argument_is_replaced_in_place():
     assert donated.memory_nbytes == 2 * 4 * 64 + 4
 
 
+def test_a_tied_result_takes_the_place_of_a_donated_argument_only():
+    def update(x):
+        return x * 2.0
+
+    x = jax.ShapeDtypeStruct((64,), jnp.float32)
+    options = {"mesh": AbstractMesh((1,), ("dp",)), "tie": {"": "x"}}
+    assert sbp.parallelize(update, **options).plan(x).memory_nbytes == 2 * 4 * 64
+    assert sbp.parallelize(update, **options, donate_argnums=0).plan(x).memory_nbytes == 4 * 64
+
+
+def test_a_result_that_is_an_argument_or_another_result_has_a_place_of_its_own():
+    def given(x):
+        y = jnp.sort(x)
+        return x, y, y
+
+    x = jax.ShapeDtypeStruct((64,), jnp.float32)
+    mesh = AbstractMesh((1,), ("dp",))
+    assert sbp.parallelize(given, mesh=mesh).plan(x).memory_nbytes == 4 * 4 * 64
+
+
 def test_a_bucket_holds_its_arrays_packed_on_both_sides():
     def both(x, y):
         return jnp.sort(x), jnp.sort(y)
