@@ -30,7 +30,7 @@ def scan_over(
         over: Position of a result -> position of an operand of the same type, for at least one.
         a_turn_later: Whether a slice is written before the next ones are read, so that nothing else
             reads the stack that is written to. XLA's CPU compiler copies the whole stack in each
-            turn where a read and the write could run in any order; that for GPUs orders them.
+            turn if a read and the write could run in any order; its GPU compiler orders them.
 
     Returns:
         The last carry, and the stacked results.

@@ -27,6 +27,9 @@ from sbp.rules import find_rule
 from sbp.rules.rule import LocalRun, local_call
 from sbp.tracing import Block, Constant, Equation, Traced, Value
 
+GPUS = frozenset(["cuda", "gpu", "rocm"])
+"""What jax calls the platforms for which XLA's GPU compiler compiles."""
+
 
 def lower_manually(
     traced: Traced, assignment: Assignment, mesh: Any, in_specs: Sequence[PartitionSpec],
@@ -41,8 +44,8 @@ def lower_manually(
         in_specs: Shardings of arguments and closed-over arrays.
         out_specs: Shardings of results.
     """
-    on_cpu = mesh.devices.flat[0].platform == "cpu"
-    evaluator = ManualEvaluator(assignment, on_cpu=on_cpu)
+    on_gpu = mesh.devices.flat[0].platform in GPUS
+    evaluator = ManualEvaluator(assignment, on_gpu=on_gpu)
     wanted = [assignment.label(None, "result", k) for k in range(len(traced.block.outputs))]
 
     def local(*arrays: Any) -> tuple[Any, ...]:
@@ -56,10 +59,10 @@ def lower_manually(
 class ManualEvaluator(Evaluator):
     """Runs blocks on local arrays inside a `shard_map` over all axes."""
 
-    def __init__(self, assignment: Assignment, *, on_cpu: bool) -> None:
-        """Takes the choices to run under, and whether XLA's CPU backend compiles it."""
+    def __init__(self, assignment: Assignment, *, on_gpu: bool) -> None:
+        """Takes the choices to run under, and whether XLA's GPU compiler compiles it."""
         super().__init__(assignment)
-        self.on_cpu = on_cpu
+        self.on_gpu = on_gpu
         mesh = assignment.boxing.graph.mesh
         self.axes, self.sizes = mesh.axes, mesh.sizes
         self._local_calls: dict[tuple[Call, NdSignature, int], Call] = {}
@@ -84,7 +87,7 @@ class ManualEvaluator(Evaluator):
         if not over:
             return super().run_loop(step, carry, xs, block, equation)
         scan = equation.params["scan"]
-        return scan_over(step, carry, xs, scan, over, a_turn_later=self.on_cpu)
+        return scan_over(step, carry, xs, scan, over, a_turn_later=not self.on_gpu)
 
     def _launch(self, needs: Sequence[Need], scope: Scope, halfway: dict[Need, Load]) -> None:
         """Runs the next collective of some boxings, with the local steps around it."""

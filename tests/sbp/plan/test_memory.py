@@ -164,6 +164,36 @@ def test_what_a_loop_saves_for_later_is_held_whole():
     assert 2 * saved <= backward.memory_nbytes <= 4 * saved
 
 
+@pytest.mark.parametrize("hardware", ["cpu", "h100"])
+def test_what_a_loop_stacks_takes_the_place_of_what_it_reads_unless_that_was_given(hardware):
+    def stacked(xs):
+        return jax.lax.scan(lambda c, x: (c, jnp.sort(x)), jnp.float32(0), xs)[1]
+
+    xs = jax.ShapeDtypeStruct((16, 64), jnp.float32)
+    for function in (stacked, lambda xs: stacked(jnp.sort(xs))):
+        step = sbp.parallelize(function, mesh=AbstractMesh((1,), ("dp",)), hardware=hardware)
+        slices = step.plan(xs).memory_nbytes - 2 * 4 * xs.size
+        assert 4 * 64 <= slices <= 3 * 4 * 64
+
+
+def test_parts_of_a_bucket_do_not_keep_it_except_on_the_cpu():
+    def late(x, y):
+        for _ in range(3):
+            y = jnp.sort(jnp.concatenate([y, y]))
+        return y, x[1:]
+
+    x = jax.ShapeDtypeStruct((64,), jnp.float32)
+    on_cpu, on_gpu = (
+        sbp.parallelize(
+            late, mesh=AbstractMesh((4,), ("dp",)), in_sbp="dp: S(0)", out_sbp="dp: B",
+            hardware=hardware,
+        ).plan(x, x)
+        for hardware in ("cpu", "h100")
+    )  # fmt: skip
+    # The part that is read late, in place of both.
+    assert on_cpu.memory_nbytes - on_gpu.memory_nbytes == 4 * x.size
+
+
 SMALL = gpt.GPTConfig(vocab=256, sequence=64, num_layers=2, num_heads=8, d_model=64)
 KINDS = {
     "unrolled": {"scan_layers": False},
