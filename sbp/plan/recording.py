@@ -269,10 +269,12 @@ class _Recorder:
         slices = inner.ends[scan.num_carry :]
         wholes = results[scan.num_carry :]
         inner.ends = (*inner.ends[: scan.num_carry], *carried.values())
-        if self.on_cpu:
-            # Written a turn later.
-            inner.ends += tuple(slices[place] for place in over)
         self.force(inner.ends)
+        late = tuple(slices[place] for place in over)
+        if self.on_cpu:
+            self.force(late)
+        # They are carried to the next turn, or wait until what they are written over is read.
+        inner.ends += late
         inner.stacked = tuple(zip(slices, wholes, strict=True))
         for one, whole in inner.stacked:
             one.readers.append(whole)
