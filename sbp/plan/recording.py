@@ -259,7 +259,7 @@ class _Recorder:
         inner.held += carried.values()
         for place, value in enumerate(body.inputs[stop:]):
             words = self.assignment.written(value)
-            stack = carried.get(place, args[stop + place])
+            stack = carried[place] if place in carried else args[stop + place]
             inside.hold(value, words, self.part(inner, value, words, stack))
         count = len(equation.outputs) - scan.num_carry
         carries = [self.assignment.label(equation, "carry", k) for k in range(scan.num_carry)]
