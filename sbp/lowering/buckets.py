@@ -75,7 +75,8 @@ def _run_joint(
         case "all-gather":
             blocks = [x[None] for x in arrays]
             blocks = _send(blocks, lambda x: lax.all_gather(x, names, tiled=True))
-            return _join_all(blocks, loads)
+            # Taken apart at once: a part that is used late would keep all of them.
+            return list(lax.optimization_barrier(_join_all(blocks, loads)))
         case "reduce-scatter":
             blocks = _cut_all(loads, count)
             blocks = _send(blocks, lambda x: lax.psum_scatter(x, names, tiled=True))

@@ -14,6 +14,7 @@ from jax import lax
 
 from sbp import _compat
 from sbp.algebra import Words
+from sbp.lowering.loops import Step
 from sbp.plan.assignment import Assignment
 from sbp.plan.ordering import operand_words
 from sbp.tracing import Atom, Block, Constant, Equation, Value
@@ -80,6 +81,21 @@ class Evaluator(ABC):
         """
         return block.equations
 
+    def run_loop(
+        self, step: Step, carry: Sequence[Any], xs: Sequence[Any], block: Block, equation: Equation
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Runs a scan.
+
+        Args:
+            step: Its body.
+            carry: What the first turn takes.
+            xs: Stacked operands.
+            block: The block that it is in.
+            equation: The scan.
+        """
+        scan = equation.params["scan"]
+        return lax.scan(step, carry, xs, scan.length, scan.reverse, scan.unroll)
+
     def read(self, scope: Scope, atom: Atom, words: Words) -> Any:
         """An operand in some words, boxed if it is not at hand."""
         if isinstance(atom, Constant):
@@ -113,7 +129,7 @@ class Evaluator(ABC):
         for equation in self.order(block, wanted, scope):
             # Boxings too are made under the user's line: the compiled program can be read back.
             with _compat.equation_context(equation.equation):
-                self._run_equation(equation, scope)
+                self._run_equation(block, equation, scope)
         writers = writers_of(block)
         results = []
         for atom, words in zip(block.outputs, wanted, strict=True):
@@ -124,7 +140,7 @@ class Evaluator(ABC):
             for array, atom in zip(results, block.outputs, strict=True)
         ]
 
-    def _run_equation(self, equation: Equation, scope: Scope) -> None:
+    def _run_equation(self, block: Block, equation: Equation, scope: Scope) -> None:
         args = [
             self.read(scope, atom, words)
             for atom, words in operand_words(self.assignment, equation)
@@ -136,7 +152,7 @@ class Evaluator(ABC):
             case "barrier":
                 results = lax.optimization_barrier(args) if args else []
             case "scan":
-                results = self._run_scan(equation, args, scope)
+                results = self._run_scan(block, equation, args, scope)
             case "while":
                 results = self._run_while(equation, args, scope)
             case "cond":
@@ -150,7 +166,9 @@ class Evaluator(ABC):
     def _labels(self, equation: Equation, role: str, count: int) -> list[Words]:
         return [self.assignment.label(equation, role, k) for k in range(count)]
 
-    def _run_scan(self, equation: Equation, args: Sequence[Any], scope: Scope) -> Sequence[Any]:
+    def _run_scan(
+        self, block: Block, equation: Equation, args: Sequence[Any], scope: Scope
+    ) -> Sequence[Any]:
         scan, body = equation.params["scan"], equation.bodies[0]
         num_carry, num_consts = scan.num_carry, scan.num_consts
         carries = self._labels(equation, "carry", num_carry)
@@ -170,7 +188,7 @@ class Evaluator(ABC):
             results = self.run(body, [*held, *carry, *xs], [*carries, *stacks], scope)
             return results[:num_carry], results[num_carry:]
 
-        carry, ys = lax.scan(step, carry, xs, scan.length, scan.reverse, scan.unroll)
+        carry, ys = self.run_loop(step, carry, xs, block, equation)
         return [*carry, *ys]
 
     def _run_while(self, equation: Equation, args: Sequence[Any], scope: Scope) -> Sequence[Any]:

@@ -18,13 +18,17 @@ from sbp.factors import Call, NdSignature, keep_params
 from sbp.graph import call_of
 from sbp.lowering.buckets import Load, run_bucket
 from sbp.lowering.evaluation import Evaluator, Scope, writers_of
+from sbp.lowering.loops import Step, scan_over
 from sbp.lowering.moves import run_path, run_step
 from sbp.plan.assignment import Assignment
-from sbp.plan.ordering import order_block
+from sbp.plan.ordering import order_block, overwritten
 from sbp.plan.scheduling import Need
 from sbp.rules import find_rule
 from sbp.rules.rule import LocalRun, local_call
 from sbp.tracing import Block, Constant, Equation, Traced, Value
+
+GPUS = frozenset(["cuda", "gpu", "rocm"])
+"""What jax calls the platforms for which XLA's GPU compiler compiles."""
 
 
 def lower_manually(
@@ -40,7 +44,8 @@ def lower_manually(
         in_specs: Shardings of arguments and closed-over arrays.
         out_specs: Shardings of results.
     """
-    evaluator = ManualEvaluator(assignment)
+    on_gpu = mesh.devices.flat[0].platform in GPUS
+    evaluator = ManualEvaluator(assignment, on_gpu=on_gpu)
     wanted = [assignment.label(None, "result", k) for k in range(len(traced.block.outputs))]
 
     def local(*arrays: Any) -> tuple[Any, ...]:
@@ -54,9 +59,10 @@ def lower_manually(
 class ManualEvaluator(Evaluator):
     """Runs blocks on local arrays inside a `shard_map` over all axes."""
 
-    def __init__(self, assignment: Assignment) -> None:
-        """Takes the choices to run under."""
+    def __init__(self, assignment: Assignment, *, on_gpu: bool) -> None:
+        """Takes the choices to run under, and whether XLA's GPU compiler compiles it."""
         super().__init__(assignment)
+        self.on_gpu = on_gpu
         mesh = assignment.boxing.graph.mesh
         self.axes, self.sizes = mesh.axes, mesh.sizes
         self._local_calls: dict[tuple[Call, NdSignature, int], Call] = {}
@@ -74,6 +80,16 @@ class ManualEvaluator(Evaluator):
                 reader = need.equation and need.equation.equation
                 with _compat.equation_context(reader or writers.get(need.value)):
                     self._launch(turn.needs, scope, halfway)
+
+    def run_loop(
+        self, step: Step, carry: Sequence[Any], xs: Sequence[Any], block: Block, equation: Equation
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Runs a scan, with what it stacks written over what it reads, as far as that goes."""
+        over = overwritten(self.assignment, block, equation)
+        if not over:
+            return super().run_loop(step, carry, xs, block, equation)
+        scan = equation.params["scan"]
+        return scan_over(step, carry, xs, scan, over, a_turn_later=not self.on_gpu)
 
     def _launch(self, needs: Sequence[Need], scope: Scope, halfway: dict[Need, Load]) -> None:
         """Runs the next collective of some boxings, with the local steps around it."""

@@ -58,8 +58,8 @@ def extra(
     """
     if equation.name == "conv_general_dilated":
         return _of_convolution(equation, output, on_cpu)
-    if equation.name == "dot_general" and not on_cpu:
-        return _of_product(equation, inputs, output)
+    if equation.name == "dot_general":
+        return _ordered(equation, inputs) if on_cpu else _split(equation, inputs, output)
     return NOTHING
 
 
@@ -84,7 +84,24 @@ def _of_convolution(equation: Equation, output: ArrayType, on_cpu: bool) -> Extr
     return Extra(copied, output.nbytes if foreign[2] else 0)
 
 
-def _of_product(equation: Equation, inputs: Sequence[ArrayType], output: ArrayType) -> Extra:
+def _ordered(equation: Equation, inputs: Sequence[ArrayType]) -> Extra:
+    """Copies into the order in which a product is one of matrices.
+
+    That is batch, free, contracted on the left and batch, contracted, free on the right. A matrix,
+    or a batch of them, is read in either order.
+    """
+    contracts, batches = equation.params["dimension_numbers"]
+    copied = []
+    for side, (array, contract, batch) in enumerate(zip(inputs, contracts, batches, strict=True)):
+        free = [dim for dim in range(array.ndim) if dim not in contract and dim not in batch]
+        order = [*batch, *free, *contract] if side == 0 else [*batch, *contract, *free]
+        is_matrix = sorted(batch) == list(range(len(batch))) and len(free) <= 1 >= len(contract)
+        if order != sorted(order) and not is_matrix:
+            copied.append(side)
+    return Extra(tuple(copied))
+
+
+def _split(equation: Equation, inputs: Sequence[ArrayType], output: ArrayType) -> Extra:
     """The parts of a product whose contraction is split."""
     left, right = inputs
     (contracted, _), (batch, _) = equation.params["dimension_numbers"]

@@ -7,9 +7,10 @@ it is. The program is followed as the lowering runs it, every array from birth t
   collective, a loop), or if several kernels do and XLA would not rather compute it again.
 - What is not in memory is computed by those that read it, so what it is made of lives until then.
 - A collective holds its operands beside its results; arrays that travel together are packed on
-  both sides, and unpacked when first read.
+  both sides, and unpacked when first read, gathered ones at once unless on the CPU.
 - A loop holds its stacked operands and results whole, and what it carries; its body's peak adds to
-  that. What is carried on and needed nowhere else is not copied.
+  that. What is carried on and needed nowhere else is not copied. Some results are written over
+  operands, slice by slice.
 - Arguments stay to the end. A result tied to a donated argument takes its place; one that is an
   argument itself is copied.
 """

@@ -82,6 +82,33 @@ def operand_words(assignment: Assignment, equation: Equation) -> list[tuple[Atom
     return list(zip(inputs, words, strict=True))
 
 
+def overwritten(assignment: Assignment, block: Block, equation: Equation) -> dict[int, int]:
+    """Which stacked results a loop writes over stacked operands: position -> position, of stacks.
+
+    So a gradient takes the place of its weight, slice by slice. Left alone are operands that the
+    block was given, such as arguments: to write over them they would be copied.
+
+    Args:
+        assignment: The choices.
+        block: The block that the loop is in.
+        equation: The loop, a scan.
+    """
+    scan, sizes = equation.params["scan"], assignment.boxing.graph.mesh.sizes
+    free: dict[ArrayType, list[int]] = {}
+    if scan.length > 1:
+        operands = operand_words(assignment, equation)[scan.num_consts + scan.num_carry :]
+        for place, (atom, words) in enumerate(operands):
+            is_given = atom in block.inputs and words == assignment.written(atom)
+            if isinstance(atom, Value) and not is_given:
+                free.setdefault(local_type(atom.type, words, sizes), []).append(place)
+    over: dict[int, int] = {}
+    for place, value in enumerate(equation.outputs[scan.num_carry :]):
+        same = free.get(local_type(value.type, assignment.written(value), sizes))
+        if same:
+            over[place] = same.pop(0)
+    return over
+
+
 def order_block(
     assignment: Assignment, block: Block, wanted: Sequence[Words],
     is_at_hand: Callable[[Value, Words], bool],

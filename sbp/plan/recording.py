@@ -11,7 +11,7 @@ from sbp.graph import is_fusible, reads_fused
 from sbp.plan.assignment import Assignment
 from sbp.plan.buffers import Buffer, Event, Scope, Tape
 from sbp.plan.kernels import NOTHING, Extra, extra, is_library_call
-from sbp.plan.ordering import operand_words, order_block
+from sbp.plan.ordering import operand_words, order_block, overwritten
 from sbp.plan.scheduling import Launch, Need
 from sbp.tracing import Atom, Block, Equation, Value
 
@@ -83,7 +83,7 @@ class _Recorder:
             if isinstance(turn, Launch):
                 self.launch(tape, turn.needs, scope, halfway)
             else:
-                self.run_equation(tape, turn, scope)
+                self.run_equation(tape, block, turn, scope)
         pairs = zip(block.outputs, wanted, strict=True)
         tape.ends = tuple(self.read(tape, scope, atom, words) for atom, words in pairs)
 
@@ -138,9 +138,17 @@ class _Recorder:
         for output in outputs:
             self.add(output, tape)
         tape.events.append(Event(where, reads=sources, writes=outputs))
+        if packs:
+            ends = [
+                self.part(tape, need.value, steps[0].dst, outputs[0])
+                for need, (_, steps) in zip(needs, loads, strict=True)
+            ]
+            if loads[0][1][0].kind == "all-gather" and not self.on_cpu:
+                # The lowering takes them apart at once; XLA's CPU backend when they are read.
+                for end in ends:
+                    end.forced, end.lazy, end.made = True, False, len(tape.events)
+                tape.events.append(Event(where, reads=outputs, writes=tuple(ends)))
         for need, end, (_, steps) in zip(needs, ends, loads, strict=True):
-            if packs:
-                end = self.part(tape, need.value, steps[0].dst, outputs[0])
             left = steps[1:]
             if all(step.is_local for step in left):
                 scope.hold(need.value, need.dst, self.step_locally(tape, need.value, end, left)[0])
@@ -160,7 +168,7 @@ class _Recorder:
         for buffer in buffers:
             buffer.forced = True
 
-    def run_equation(self, tape: Tape, equation: Equation, scope: Scope) -> None:
+    def run_equation(self, tape: Tape, block: Block, equation: Equation, scope: Scope) -> None:
         """Records an equation."""
         operands = operand_words(self.assignment, equation)
         args = tuple(self.read(tape, scope, atom, words) for atom, words in operands)
@@ -171,7 +179,7 @@ class _Recorder:
                     scope.hold(value, self.assignment.written(value), buffer)
                 tape.events.append(Event(equation.source, equation, args))
             case "scan":
-                self.run_scan(tape, equation, args, scope)
+                self.run_scan(tape, block, equation, args, scope)
             case "while":
                 self.run_while(tape, equation, args, scope)
             case "cond":
@@ -238,15 +246,20 @@ class _Recorder:
         return new
 
     def run_scan(
-        self, tape: Tape, equation: Equation, args: tuple[Buffer, ...], scope: Scope
+        self, tape: Tape, block: Block, equation: Equation, args: tuple[Buffer, ...], scope: Scope
     ) -> None:
         scan, body = equation.params["scan"], equation.bodies[0]
         start, stop = scan.num_consts, scan.num_consts + scan.num_carry
         inner, inside = self.open(), Scope(scope)
         self.hold_all(inside, body.inputs[:start], args[:start])
         self.carry_in(inner, inside, body.inputs[start:stop])
-        for value, stack in zip(body.inputs[stop:], args[stop:], strict=True):
+        over = overwritten(self.assignment, block, equation)
+        carried = {place: self.add(Buffer(args[stop + place].nbytes, inner.number), inner)
+                   for place in over.values()}  # fmt: skip
+        inner.held += carried.values()
+        for place, value in enumerate(body.inputs[stop:]):
             words = self.assignment.written(value)
+            stack = carried[place] if place in carried else args[stop + place]
             inside.hold(value, words, self.part(inner, value, words, stack))
         count = len(equation.outputs) - scan.num_carry
         carries = [self.assignment.label(equation, "carry", k) for k in range(scan.num_carry)]
@@ -254,14 +267,20 @@ class _Recorder:
         self.run(inner, body, [*carries, *stacks], inside)
         results = self.make(tape, equation.outputs, scope)
         slices = inner.ends[scan.num_carry :]
-        inner.ends = inner.ends[: scan.num_carry]
+        wholes = results[scan.num_carry :]
+        inner.ends = (*inner.ends[: scan.num_carry], *carried.values())
         self.force(inner.ends)
-        inner.stacked = tuple(zip(slices, results[scan.num_carry :], strict=True))
+        late = tuple(slices[place] for place in over)
+        if self.on_cpu:
+            self.force(late)
+        # They are carried to the next turn, or wait until what they are written over is read.
+        inner.ends += late
+        inner.stacked = tuple(zip(slices, wholes, strict=True))
         for one, whole in inner.stacked:
             one.readers.append(whole)
-        tape.events.append(Event(
-            equation.source, equation, args, results[: scan.num_carry], args[start:stop], (inner,)
-        ))  # fmt: skip
+        moved = (*args[start:stop], *(args[stop + place] for place in over.values()))
+        writes = (*results[: scan.num_carry], *(wholes[place] for place in over))
+        tape.events.append(Event(equation.source, equation, args, writes, moved, (inner,)))
 
     def run_while(
         self, tape: Tape, equation: Equation, args: tuple[Buffer, ...], scope: Scope

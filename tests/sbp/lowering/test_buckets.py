@@ -210,6 +210,12 @@ def test_split_parameters_are_gathered_once_and_reduced_once():
     }  # fmt: skip
 
 
+def test_gathered_parts_are_taken_apart_at_once():
+    step = TRAIN(in_sbp={"weights": SPLIT, "batch": "dp: S(0)"}, out_sbp=(SPLIT, SPLIT, "dp: B"))
+    text = step.lower(WEIGHTS, BATCH).as_text()
+    assert text.count("stablehlo.all_gather") == text.count("stablehlo.optimization_barrier") == 1
+
+
 def test_split_gradients_of_whole_parameters_are_cut_from_whole_ones():
     step = TRAIN(in_sbp={"weights": WHOLE, "batch": "dp: S(0)"}, out_sbp=(WHOLE, SPLIT, "dp: B"))
     assert_same(step(WEIGHTS, BATCH), train(WEIGHTS, BATCH))

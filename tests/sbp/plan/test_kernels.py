@@ -62,3 +62,23 @@ def test_a_gpu_copies_filters_only():
     image, filters, result = 4 * 2 * 8 * 8 * 4, 4 * 9 * 4 * 6, 4 * 2 * 8 * 8 * 6
     found = peak(convolved("NHWC"), floats(2, 8, 8, 4), floats(3, 3, 4, 6), hardware="h100")
     assert found == image + 2 * filters + result
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "numbers", "copied"),
+    # Seen in programs that XLA compiled for the CPU.
+    [((32, 64), (64, 16), (((1,), (0,)), ((), ())), ()),
+     ((64, 32), (16, 64), (((0,), (1,)), ((), ())), ()),
+     ((4, 64, 32), (4, 64, 16), (((1,), (1,)), ((0,), (0,))), ()),
+     ((4, 8, 64), (16, 64), (((2,), (1,)), ((), ())), ()),
+     ((4, 8, 16), (4, 8, 32), (((0, 1), (0, 1)), ((), ())), (0,)),
+     ((4, 8, 2, 16), (4, 8, 2, 16), (((3,), (3,)), ((0, 2), (0, 2))), (0, 1))],
+)  # fmt: skip
+def test_a_cpu_copies_what_is_no_matrix_before_a_product(left, right, numbers, copied):
+    def product(x, y):
+        return jax.lax.dot_general(x, y, numbers)
+
+    operands = floats(*left), floats(*right)
+    sizes = [4 * x.size for x in (*operands, jax.eval_shape(product, *operands))]
+    expected = sum(sizes) + sum(sizes[k] for k in copied)
+    assert peak(product, *operands, hardware="cpu") == expected

@@ -114,6 +114,26 @@ def test_a_donated_argument_is_replaced_in_place():
     assert donated.memory_nbytes == 2 * 4 * 64 + 4
 
 
+def test_a_tied_result_takes_the_place_of_a_donated_argument_only():
+    def update(x):
+        return x * 2.0
+
+    x = jax.ShapeDtypeStruct((64,), jnp.float32)
+    options = {"mesh": AbstractMesh((1,), ("dp",)), "tie": {"": "x"}}
+    assert sbp.parallelize(update, **options).plan(x).memory_nbytes == 2 * 4 * 64
+    assert sbp.parallelize(update, **options, donate_argnums=0).plan(x).memory_nbytes == 4 * 64
+
+
+def test_a_result_that_is_an_argument_or_another_result_has_a_place_of_its_own():
+    def given(x):
+        y = jnp.sort(x)
+        return x, y, y
+
+    x = jax.ShapeDtypeStruct((64,), jnp.float32)
+    mesh = AbstractMesh((1,), ("dp",))
+    assert sbp.parallelize(given, mesh=mesh).plan(x).memory_nbytes == 4 * 4 * 64
+
+
 def test_a_bucket_holds_its_arrays_packed_on_both_sides():
     def both(x, y):
         return jnp.sort(x), jnp.sort(y)
@@ -142,6 +162,36 @@ def test_what_a_loop_saves_for_later_is_held_whole():
     saved = 16 * 4 * x.size
     assert forward.memory_nbytes < saved
     assert 2 * saved <= backward.memory_nbytes <= 4 * saved
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "h100"])
+def test_what_a_loop_stacks_takes_the_place_of_what_it_reads_unless_that_was_given(hardware):
+    def stacked(xs):
+        return jax.lax.scan(lambda c, x: (c, jnp.sort(x)), jnp.float32(0), xs)[1]
+
+    xs = jax.ShapeDtypeStruct((16, 64), jnp.float32)
+    for function in (stacked, lambda xs: stacked(jnp.sort(xs))):
+        step = sbp.parallelize(function, mesh=AbstractMesh((1,), ("dp",)), hardware=hardware)
+        slices = step.plan(xs).memory_nbytes - 2 * 4 * xs.size
+        assert 4 * 64 <= slices <= 3 * 4 * 64
+
+
+def test_parts_of_a_bucket_do_not_keep_it_except_on_the_cpu():
+    def late(x, y):
+        for _ in range(3):
+            y = jnp.sort(jnp.concatenate([y, y]))
+        return y, x[1:]
+
+    x = jax.ShapeDtypeStruct((64,), jnp.float32)
+    on_cpu, on_gpu = (
+        sbp.parallelize(
+            late, mesh=AbstractMesh((4,), ("dp",)), in_sbp="dp: S(0)", out_sbp="dp: B",
+            hardware=hardware,
+        ).plan(x, x)
+        for hardware in ("cpu", "h100")
+    )  # fmt: skip
+    # The part that is read late, in place of both.
+    assert on_cpu.memory_nbytes - on_gpu.memory_nbytes == 4 * x.size
 
 
 SMALL = gpt.GPTConfig(vocab=256, sequence=64, num_layers=2, num_heads=8, d_model=64)
