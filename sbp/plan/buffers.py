@@ -37,13 +37,13 @@ class Buffer:
     value: Value | None = None
     words: Words = ()
     fused: bool = False
-    inputs: tuple["Buffer", ...] = ()
+    inputs: tuple["Buffer", ...] = field(default=(), repr=False)
     again: bool = False
     lazy: bool = False
     forced: bool = False
     spread: bool = False
     made: int = 0
-    readers: list["Buffer"] = field(default_factory=list)
+    readers: list["Buffer"] = field(default_factory=list, repr=False)
     in_place: bool = False
 
 

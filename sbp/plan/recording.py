@@ -254,8 +254,11 @@ class _Recorder:
         self.hold_all(inside, body.inputs[:start], args[:start])
         self.carry_in(inner, inside, body.inputs[start:stop])
         over = overwritten(self.assignment, block, equation)
-        carried = {place: self.add(Buffer(args[stop + place].nbytes, inner.number), inner)
-                   for place in over.values()}  # fmt: skip
+        taken = {place: args[stop + place] for place in over.values()}
+        carried = {
+            place: self.add(Buffer(stack.nbytes, inner.number, stack.value, stack.words), inner)
+            for place, stack in taken.items()
+        }
         inner.held += carried.values()
         for place, value in enumerate(body.inputs[stop:]):
             words = self.assignment.written(value)
@@ -278,7 +281,7 @@ class _Recorder:
         inner.stacked = tuple(zip(slices, wholes, strict=True))
         for one, whole in inner.stacked:
             one.readers.append(whole)
-        moved = (*args[start:stop], *(args[stop + place] for place in over.values()))
+        moved = (*args[start:stop], *taken.values())
         writes = (*results[: scan.num_carry], *(wholes[place] for place in over))
         tape.events.append(Event(equation.source, equation, args, writes, moved, (inner,)))
 

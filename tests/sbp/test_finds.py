@@ -159,19 +159,23 @@ def test_a_step_of_the_benchmark_runs_few_collectives(style, most, scan):
     assert audit.total_nbytes <= 24.14e6
 
 
-def test_short_of_memory_gradients_are_scattered_layer_by_layer():
-    """One collective for all layers holds all their gradients, 12.6 MB; no more bytes are sent."""
+def test_short_of_memory_weights_are_gathered_layer_by_layer():
+    """All layers at once they take 12.6 MB, and their gradients the place of what was read."""
     train_step, (state, batch) = gpt.example()
     words = gpt.words(gpt.BENCHMARK, "fsdp", ("dp",))
     options = {"in_sbp": words, "donate_argnums": 0}
     free = plan_of(train_step, (8,), state, batch, **options)
     limit = free.memory_nbytes - 6_000_000
     plan = plan_of(train_step, (8,), state, batch, **options, memory_limit=limit)
-    assert {row.count for row in free.boxings if row.collective == "reduce-scatter"} == {1}
-    assert 4 in {row.count for row in plan.boxings if row.collective == "reduce-scatter"}
+    counts = [
+        {row.count for row in each.boxings if row.collective == "all-gather"}
+        for each in (free, plan)
+    ]
+    assert counts[0] == {1}
+    assert 4 in counts[1]
     assert plan.memory_nbytes <= limit
-    assert plan.wire_nbytes == free.wire_nbytes
-    assert plan.cost <= 1.15 * free.cost
+    assert plan.wire_nbytes <= 1.5 * free.wire_nbytes
+    assert plan.cost <= 1.5 * free.cost
 
 
 @pytest.mark.slow

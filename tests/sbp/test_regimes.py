@@ -211,13 +211,13 @@ def adam_step(state, x, y):
 
 @functools.cache
 def adam_plan(memory_limit: int | None = None, **pins: str) -> sbp.Plan:
-    """A batch of 16384: layers save 16 MiB each on one of eight devices.
+    """A batch of 24576: layers save 24 MiB each on one of eight devices.
 
     Args:
         memory_limit: In bytes.
         **pins: Words of all the `state`, or of its `weights`.
     """
-    x = floats(16384, STACK_WIDTH)
+    x = floats(24576, STACK_WIDTH)
     paths = {"state": "state", "weights": "state.weights"}
     given = {"x": "dp: S(0)"} | {paths[name]: words for name, words in pins.items()}
     options = {"in_sbp": given, "donate_argnums": 0, "memory_limit": memory_limit}
@@ -243,10 +243,10 @@ def test_a_little_short_of_memory_the_optimizer_state_is_split():
 
 
 def test_very_short_of_memory_weights_are_gathered_layer_by_layer():
-    # No device has room for 256 MiB of weights beside its saved layers (256 MiB) and an eighth of
+    # No device has room for 256 MiB of weights beside its saved layers (384 MiB) and an eighth of
     # the state (96 MiB). Gathered in each layer, and again for its gradient, they take 16 MiB, and
     # the wire carries half as much again: 3 x 7/8 x 256 MiB (ZeRO-3, FSDP).
-    limit = 600 * MIB
+    limit = 700 * MIB
     plan = adam_plan(limit)
     assert plan.memory_nbytes <= limit
     assert {words_of(plan)[f"state.{name}"] for name in STATE} <= {"dp: S(1)", "dp: S(2)"}
@@ -363,6 +363,6 @@ def test_a_mixture_of_experts_is_split_over_experts():
 
 
 def test_a_limit_that_some_plan_meets_is_met_again():
-    found = adam_plan(600 * MIB).memory_nbytes
-    assert found < 600 * MIB
+    found = adam_plan(700 * MIB).memory_nbytes
+    assert found < 700 * MIB
     assert adam_plan(found).memory_nbytes <= found
