@@ -92,7 +92,9 @@ class Plan:
     @property
     def lower_bound_seconds(self) -> float:
         """No plan takes less time; 0 with another objective, which proves nothing of time."""
-        return self.lower_bound / 1e12 if self.objective == "time" else 0.0
+        # Prices are whole picoseconds: rounded up, they may be more than the time itself.
+        bound = self.lower_bound / 1e12 if self.objective == "time" else 0.0
+        return min(bound, self.cost_seconds)
 
     @property
     def communication_seconds(self) -> float:

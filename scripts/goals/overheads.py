@@ -127,11 +127,14 @@ def _planning(case: Planned) -> tuple[list[float], int, float]:
     """Seconds to plan each time, tracing aside, the number of equations, and the gap."""
     function, structs = gpt.example(case.batch, case.config)
     mesh: Any = AbstractMesh(case.sizes, AXES[: len(case.sizes)])
-    times: list[float] = []
     jax.make_jaxpr(function)(*structs)  # so that what jax remembers of it helps both
-    for _ in range(TIMES):
-        step = sbp.parallelize(function, mesh=mesh, hardware="h100", donate_argnums=0)
+    steps = [
+        sbp.parallelize(function, mesh=mesh, hardware="h100", donate_argnums=0)
+        for _ in range(TIMES)
+    ]
+    times: list[float] = []
+    for step in steps:
         tracing = bench_compile.seconds(lambda: jax.make_jaxpr(function)(*structs))
         times.append(bench_compile.seconds(lambda step=step: step.plan(*structs)) - tracing)
-    plan = step.plan(*structs)
+    plan = steps[0].plan(*structs)
     return times, len(plan.equations), plan.gap
