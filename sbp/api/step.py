@@ -84,8 +84,8 @@ def parallelize(
             `scripts/calibrate.py`); that of the mesh's devices by default.
         overlap: Share, 0 to 1, of the time on the wire of gradient reductions and weight gathers
             that is assumed hidden behind compute; see `CostModel`; 0 or that of `plan` by default.
-        objective: `time`, the default; `bytes`: least bytes sent, without computing anything twice;
-            or `wire`: least bytes sent, even where every device then computes the same.
+        objective: `time`, the default; `bytes`: least bytes sent, an operation done twice counting
+            as 0.02 bytes; or `wire`: least bytes sent, even if all devices compute the same.
         search: `optimal`, the default; `greedy` or `exhaustive`.
         lowering: `manual` (shard_map, the plan's collectives only) or `auto` (XLA's partitioner,
             with XLA's own rules: on CPU its maximum over a split dim drops NaN).

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sbp.boxing import format_nbytes
-from sbp.cost_model import BYTE_PRICE
+from sbp.cost_model import BYTE_PRICE, EXCESS_FLOP_BYTES
 from sbp.plan.lines import Line, abbreviated, matches, program_lines, select
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ def bound_text(plan: "Plan") -> str:
     if plan.objective == "time":
         return f"no plan takes less than {format_seconds(plan.lower_bound_seconds)}"
     least = format_wire(math.floor(plan.lower_bound / BYTE_PRICE))
-    which = "no plan that computes nothing twice" if plan.objective == "bytes" else "no plan"
-    return f"{which} sends less than {least}"
+    twice = f", {EXCESS_FLOP_BYTES} B an operation done twice" if plan.objective == "bytes" else ""
+    return f"no plan sends less than {least}{twice}"
 
 
 def flop_share(plan: "Plan") -> float:

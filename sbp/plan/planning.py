@@ -231,7 +231,9 @@ def _no_plan(search: Search) -> PlanError:
 def _solve_at_once(boxing: BoxingGraph, search: Search) -> tuple[BoxingGraph, Solution]:
     problem = boxing.problem
     if search == "optimal":
-        found = solve_optimally(problem, boxing.aspects, [_replicated(boxing)])
+        by_bytes = boxing.tables.costs.objective != "time"
+        start = _replicated(boxing)
+        found = solve_optimally(problem, boxing.aspects, [start], polish_always=by_bytes)
         if found is None:
             raise _no_plan(search)
         return boxing, dataclasses.replace(found, method=found.method + boxing.limits)

@@ -73,6 +73,7 @@ def solve_optimally(
     *,
     target_gap: float = 2e-3,
     max_sweeps: int | None = None,
+    polish_always: bool = False,
 ) -> Solution | None:
     """Finds the cheapest labelling, with proof as far as the sweeps go.
 
@@ -82,6 +83,8 @@ def solve_optimally(
         incumbents: Labellings known beforehand, best tried first.
         target_gap: Relative gap at which to stop.
         max_sweeps: Most sweeps of message passing; fewer for a larger problem if None.
+        polish_always: Whether to polish what is within the target too, for what hardly shows in the
+            gap: the seconds of plans that are priced by bytes.
 
     Returns:
         None where every labelling is forbidden.
@@ -97,8 +100,7 @@ def solve_optimally(
             return None
         return Solution(_widen(exact, kept), energy, energy, "elimination")
     thin = eliminate(small)
-    tables = {id(table): table for table in (*thin.rest.costs, *thin.rest.edges.values())}
-    if math.isinf(thin.constant) or not all(np.isfinite(t).any() for t in tables.values()):
+    if math.isinf(thin.constant) or not _is_open(thin.rest):
         return None
     positions = [_narrow(labels, kept) for labels in incumbents]
     folded = _solve_folded(small, [aspects[n][keep] for n, keep in enumerate(kept)], target_gap)
@@ -111,7 +113,9 @@ def solve_optimally(
     parts = [aspects[n][kept[n]] for n in thin.stayed]
     if max_sweeps is None:
         max_sweeps = min(MOST_SWEEPS, MOST_WORK // (1 + len(thin.stayed)))
-    found = _pass_and_polish(thin.rest, parts, starts, target_gap, max_sweeps, thin.constant)
+    found = _pass_and_polish(
+        thin.rest, parts, starts, target_gap, max_sweeps, thin.constant, polish_always
+    )
     if found is None:
         return None
     labels, energy, bound, sweeps = found
@@ -122,6 +126,12 @@ def solve_optimally(
         f"elimination to {len(thin.stayed)} nodes, {sweeps}, polishing",
     )
     return solution if folded is None else _against_folded(solution, folded)
+
+
+def _is_open(problem: Problem) -> bool:
+    """Whether each node and each edge has a finite cost."""
+    tables = {id(table): table for table in (*problem.costs, *problem.edges.values())}
+    return all(np.isfinite(table).any() for table in tables.values())
 
 
 def _against_folded(solution: Solution, folded: Solution) -> Solution:
@@ -150,6 +160,7 @@ def _pass_and_polish(
     target_gap: float,
     max_sweeps: int,
     constant: float,
+    polish_always: bool,
 ) -> tuple[Sequence[int], float, float, str] | None:
     """Labels, energy, bound, and the sweeps in words; progress is told with `constant` added."""
     best = min(starts, key=problem.energy)
@@ -168,7 +179,9 @@ def _pass_and_polish(
             closed = since[0] - state.energy + state.bound - since[1]
             at_end = (closed <= left / 20 or sweeps >= max_sweeps) and not state.is_polished
             on_the_way = gap <= NEAR and sweeps % POLISH_EVERY == 0 and not rising
-            if gap > target_gap and (at_end or on_the_way):
+            if gap <= target_gap:
+                at_end = on_the_way = polish_always and not state.is_polished
+            if at_end or on_the_way:
                 state.polish()
                 left = state.energy - state.bound
                 closed = since[0] - state.energy + state.bound - since[1]
