@@ -87,7 +87,10 @@ class Prices:
                 (self.written if is_written else self.boxed)[part.value] = None
 
 
-def fit(first: Candidate, limit: int, name: str, solve: Callable[[Prices], Candidate]) -> Candidate:
+def fit(
+    first: Candidate, limit: int, name: str, solve: Callable[[Prices], Candidate],
+    least_price: float = 0.0,
+) -> Candidate:  # fmt: skip
     """The cheapest plan found that fits.
 
     Args:
@@ -95,13 +98,14 @@ def fit(first: Candidate, limit: int, name: str, solve: Callable[[Prices], Candi
         limit: Most bytes a device may hold.
         name: The function's name.
         solve: Plans under prices of memory.
+        least_price: No less is tried first; a plan that sends nothing has hardly a cost by bytes.
 
     Raises:
         PlanError: No plan that was tried fits.
     """
     prices, tried = Prices(), [first]
     prices.notice(first)
-    unit = max(first.solution.energy, 1.0) / first.memory.peak_nbytes
+    unit = max(least_price, max(first.solution.energy, 1.0) / first.memory.peak_nbytes)
     scales: list[float] = []
 
     def fits(scale: float) -> bool:

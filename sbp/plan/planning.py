@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sbp.algebra import Broadcast, NdSbp, Words, parse_word
-from sbp.cost_model import OBJECTIVES, CostModel
+from sbp.cost_model import BYTE_PRICE, OBJECTIVES, CostModel, Objective
 from sbp.errors import PlanError, SbpError
 from sbp.factors import NdSignature
 from sbp.graph import (
@@ -32,7 +32,7 @@ from sbp.graph import (
 from sbp.plan.assignment import Assignment
 from sbp.plan.axis_orders import plan_by_kinds
 from sbp.plan.by_pairs import chosen_labels, plan_by_pairs
-from sbp.plan.limits import Build, Candidate, Prices, fit, over_limit, solve_priced
+from sbp.plan.limits import STEP_UP, Build, Candidate, Prices, fit, over_limit, solve_priced
 from sbp.plan.memory import find_memory
 from sbp.plan.record import Plan
 from sbp.plan.rows import array_names, boxing_rows, equation_rows
@@ -141,18 +141,34 @@ def make_plan(
         SignatureError: A pin does not fit.
         PlanError: There is no plan, or none under the conditions.
     """
-    tried: list[Plan] = []
-    for objective in OBJECTIVES[OBJECTIVES.index(costs.objective) :]:
-        costs = dataclasses.replace(costs, objective=objective)
-        plan, assignment = _plan_at(name, traced, mesh, costs, boundary, conditions, saved)
-        if conditions.max_nbytes is None or plan.wire_nbytes <= conditions.max_nbytes:
-            notes = saved.notes if saved else plan.notes
-            notes = (*notes, *(_why_least_bytes(first, conditions) for first in tried[:1]))
-            return dataclasses.replace(plan, notes=notes), assignment
-        tried.append(plan)
-        if saved is not None:
-            break
-    raise _sends_too_much(tried, conditions, saved)
+
+    def plan_by(objective: Objective) -> tuple[Plan, Assignment]:
+        priced = dataclasses.replace(costs, objective=objective)
+        return _plan_at(name, traced, mesh, priced, boundary, conditions, saved)
+
+    most = conditions.max_nbytes
+    plan, assignment = plan_by(costs.objective)
+    if saved is not None:
+        plan = dataclasses.replace(plan, notes=saved.notes)
+    if most is None or plan.wire_nbytes <= most:
+        return plan, assignment
+    if saved is not None:
+        raise _sends_too_much(f"the saved plan of {name}", plan, most, ["make a new plan"])
+    others: list[tuple[Plan, Assignment]] = []
+    for objective in OBJECTIVES[OBJECTIVES.index(costs.objective) + 1 :]:
+        with contextlib.suppress(PlanError):  # it finds none that fits into memory
+            others.append(plan_by(objective))
+    fitting = [found for found in others if found[0].wire_nbytes <= most]
+    if not fitting:
+        least = min([plan, *(other for other, _ in others)], key=lambda each: each.wire_nbytes)
+        more = ["a higher memory_limit"] * (conditions.memory_limit is not None)
+        raise _sends_too_much(name, least, most, [*more, "fewer pins"])
+    found, assignment = min(fitting, key=lambda each: each[0].cost_seconds)
+    note = (
+        f"planned for least bytes: the plan by {plan.objective} sends {plan.wire_nbytes} bytes a "
+        f"device, max_nbytes is {most}"
+    )
+    return dataclasses.replace(found, notes=(*found.notes, note)), assignment
 
 
 def _plan_at(
@@ -187,7 +203,8 @@ def _plan_at(
     if limit is not None and chosen.memory.peak_nbytes > limit:
         if saved is not None:
             raise over_limit(name, limit, chosen, "The saved plan does not fit.")
-        chosen = fit(chosen, limit, name, solve)
+        least_price = 0.0 if costs.objective == "time" else BYTE_PRICE / STEP_UP
+        chosen = fit(chosen, limit, name, solve, least_price)
     return _record(name, traced, chosen, costs, boundary), chosen.assignment
 
 
@@ -392,24 +409,9 @@ def _record(
     )
 
 
-def _why_least_bytes(first: Plan, conditions: Conditions) -> str:
-    return (
-        f"planned for least bytes: the plan by {first.objective} sends {first.wire_nbytes} bytes a "
-        f"device, max_nbytes is {conditions.max_nbytes}"
-    )
-
-
-def _sends_too_much(tried: Sequence[Plan], conditions: Conditions, saved: Plan | None) -> PlanError:
-    least = min(tried, key=lambda plan: plan.wire_nbytes)
-    sends = f"sends {least.wire_nbytes} bytes a device, max_nbytes is {conditions.max_nbytes}"
-    if saved is not None:
-        return PlanError(
-            f"the saved plan of {saved.name} {sends}",
-            why="It sends more than allowed; explain() lists what it sends.",
-            how=[f"max_nbytes={least.wire_nbytes}", "make a new plan"],
-        )
+def _sends_too_much(name: str, least: Plan, most: int, how: Sequence[str]) -> PlanError:
     return PlanError(
-        f"{least.name} {sends}",
+        f"{name} sends {least.wire_nbytes} bytes a device, max_nbytes is {most}",
         why="No plan was found that sends less; explain() lists what it sends.",
-        how=[f"max_nbytes={least.wire_nbytes}", "fewer pins"],
+        how=[f"max_nbytes={least.wire_nbytes}", *how],
     )

@@ -2,7 +2,6 @@
 
 import functools
 import random
-import re
 
 import jax
 import jax.numpy as jnp
@@ -198,3 +197,42 @@ def test_a_limit_a_byte_too_low_is_not_printed_as_enough():
         step.plan(x)
     head = str(caught.value).splitlines()[0]
     assert head == f"sin needs {limit + 1:,} B on a device, memory_limit is {limit:,} B."
+
+
+def descend(weights, x):
+    def loss(weights):
+        return jnp.sum((jnp.tanh(x @ weights[0]) @ weights[1]) ** 2)
+
+    return jax.tree.map(lambda w, g: w - g, weights, jax.grad(loss)(weights))
+
+
+def descent(**options) -> sbp.Plan:
+    weights = [jax.ShapeDtypeStruct((32, 32), jnp.float32)] * 2
+    x = jax.ShapeDtypeStruct((64, 32), jnp.float32)
+    mesh = AbstractMesh((8,), ("a",))
+    return sbp.parallelize(descend, mesh=mesh, hardware="cpu", **options).plan(weights, x)
+
+
+@pytest.mark.parametrize("objective", ["time", "bytes", "wire"])
+def test_a_limit_is_met_by_any_objective(objective):
+    # A plan that sends nothing costs seconds only, next to nothing by bytes.
+    limit = descent(objective="time").memory_nbytes
+    assert descent(objective=objective, memory_limit=limit).memory_nbytes <= limit
+
+
+def test_of_the_plans_within_a_budget_of_bytes_the_fastest_is_taken():
+    free = descent()
+    plans = [descent(objective=objective) for objective in ("bytes", "wire")]
+    assert {plan.wire_nbytes < free.wire_nbytes for plan in plans} == {True}
+    found = descent(max_nbytes=free.wire_nbytes - 1)
+    assert found.cost_seconds == min(plan.cost_seconds for plan in plans)
+
+
+def test_a_budget_that_no_plan_within_memory_keeps():
+    limit = descent().memory_nbytes
+    with pytest.raises(sbp.PlanError, match="a higher memory_limit") as caught:
+        descent(memory_limit=limit, max_nbytes=0)
+    budget = int(str(caught.value).split("Fix one of: max_nbytes=")[1].split()[0])
+    plan = descent(memory_limit=limit, max_nbytes=budget)
+    assert plan.memory_nbytes <= limit
+    assert plan.wire_nbytes <= budget
