@@ -2,6 +2,7 @@
 
 import functools
 import random
+import re
 
 import jax
 import jax.numpy as jnp
