@@ -5,13 +5,11 @@ dead code dropped, and every array a `Value` of its own. Only `scan`, `while` an
 bodies; what jax calls `jit`, `remat`, `custom_jvp_call` and the like is laid out in line.
 """
 
-import dataclasses
 import functools
-import hashlib
 import inspect
 import keyword
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -19,93 +17,10 @@ import jax
 from jax.sharding import AxisType
 
 from sbp import _compat
-from sbp.algebra import ArrayType, NdSbp, P, Split, Word, format_type
+from sbp.algebra import ArrayType, NdSbp, P, Split, Word
 from sbp.errors import SbpError
+from sbp.program import Atom, Block, Constant, Equation, Traced, Value, needed_part
 from sbp.refusals import collective_error, collective_refused_by_jax, refuse
-
-
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Value:
-    """One array of the program: an argument, a constant, or the result of an equation.
-
-    Attributes:
-        type: Logical shape and dtype.
-    """
-
-    type: ArrayType
-
-
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Constant:
-    """A value written into the program.
-
-    Attributes:
-        type: Its shape and dtype.
-        value: The number itself.
-    """
-
-    type: ArrayType
-    value: Any
-
-
-Atom = Value | Constant
-
-
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Equation:
-    """One primitive applied to values.
-
-    Attributes:
-        name: The primitive's name; `pin` and `barrier` are our own.
-        inputs: Operands.
-        outputs: Results.
-        params: The primitive's parameters; of a pin, `words`; of a scan, `scan`.
-        source: The user's `file:line`.
-        bodies: Blocks of a loop or branch; empty otherwise.
-        equation: jax's equation, None where there is none.
-        has_effects: Whether it must run although nothing may use its results.
-    """
-
-    name: str
-    inputs: tuple[Atom, ...]
-    outputs: tuple[Value, ...]
-    params: Mapping[str, Any]
-    source: str
-    bodies: tuple["Block", ...] = ()
-    equation: Any = None
-    has_effects: bool = False
-
-
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Block:
-    """Equations in order, with what flows in and out."""
-
-    inputs: tuple[Value, ...]
-    outputs: tuple[Atom, ...]
-    equations: tuple[Equation, ...]
-
-
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Traced:
-    """A function as one block.
-
-    Attributes:
-        block: The program; its inputs are the arguments, then the closed-over arrays.
-        num_arguments: How many of the inputs are arguments.
-        consts: The closed-over arrays.
-    """
-
-    block: Block
-    num_arguments: int
-    consts: tuple[Any, ...]
-
-    def __str__(self) -> str:
-        return "\n".join(_print_block(self.block, {}, ""))
-
-    @property
-    def fingerprint(self) -> str:
-        """A digest of the program, equal in every process that traces the same function."""
-        return hashlib.sha256(str(self).encode()).hexdigest()[:16]
 
 
 def _pin_batched(params: dict[str, Any], dim: int) -> dict[str, Any]:
@@ -198,6 +113,7 @@ def trace(fn: Callable[..., Sequence[Any]], structs: Sequence[Any], mesh: Any = 
     env.update(reader.close_over(jaxpr.constvars, consts))
     outputs = reader.read_equations(jaxpr, env)
     block = Block(arguments + tuple(reader.const_values), outputs, tuple(reader.equations))
+    block, _ = needed_part(block, [True] * len(outputs))
     return Traced(block, len(arguments), tuple(reader.consts))
 
 
@@ -267,6 +183,8 @@ class _Reader:
             return self._inline_solve(eqn, inputs, source)
         if name == "while" and eqn.params["cond_jaxpr"].out_avals[0].shape:
             return self._inline_closed(_of_one_predicate(eqn), inputs, source)
+        if name == "scan" and eqn.params["length"] == 1:
+            return self._inline_turn(eqn, inputs, source)
         if name == "device_put" and all(place is None for place in eqn.params["devices"]):
             return inputs
         outputs = tuple(Value(array_type(var.aval)) for var in eqn.outvars)
@@ -317,6 +235,22 @@ class _Reader:
         consts = inputs[start : start + lengths.solve]
         right_hand_side = inputs[start + lengths.solve + lengths.transpose_solve :]
         return self._inline_closed(jaxprs.solve, (*consts, *right_hand_side), source)
+
+    def _inline_turn(self, eqn: Any, inputs: tuple[Atom, ...], source: str) -> Sequence[Atom]:
+        """A scan that runs once. What it carries on is needed only if it is read outside."""
+        scan = _compat.scan_of(eqn.params)
+        num_held = scan.num_consts + scan.num_carry
+
+        def each(fn: Callable[..., Any], atoms: Sequence[Atom]) -> Sequence[Atom]:
+            structs = [jax.ShapeDtypeStruct(x.type.shape, x.type.dtype) for x in atoms]
+            jaxpr = jax.make_jaxpr(lambda *xs: [fn(x, (0,)) for x in xs])(*structs).jaxpr
+            at_loop = [e.replace(source_info=eqn.source_info) for e in jaxpr.eqns]
+            return self._read_inside(jaxpr.replace(eqns=at_loop), (), atoms, source)
+
+        slices = each(jax.lax.squeeze, inputs[num_held:])
+        results = self._inline_closed(scan.body, (*inputs[:num_held], *slices), source)
+        stacks = each(jax.lax.expand_dims, results[scan.num_carry :])
+        return (*results[: scan.num_carry], *stacks)
 
     def _inline_closed(self, closed: Any, inputs: Sequence[Atom], source: str) -> Sequence[Atom]:
         jaxpr, consts = _compat.open_jaxpr(closed)
@@ -411,34 +345,6 @@ def _sharding_words(sharding: Any, source: str) -> NdSbp:
     return NdSbp(words)
 
 
-def _print_block(block: Block, names: dict[Value, str], indent: str) -> Iterator[str]:
-    def name(atom: Atom) -> str:
-        if isinstance(atom, Constant):
-            return f"{atom.value}:{format_type(atom.type)}"
-        return names.setdefault(atom, f"v{len(names)}")
-
-    def typed(values: Sequence[Value]) -> str:
-        return " ".join(f"{name(value)}:{format_type(value.type)}" for value in values)
-
-    yield f"{indent}in {typed(block.inputs)}"
-    for equation in block.equations:
-        shown = sorted(
-            (key, _ADDRESS.sub("", str(value)))
-            for key, value in equation.params.items()
-            if not equation.bodies
-        )
-        params = f"[{', '.join(f'{key}={value}' for key, value in shown)}]" if shown else ""
-        if equation.name == "scan":
-            scan = equation.params["scan"]
-            params = f"[length={scan.length}, reverse={scan.reverse}]"
-        operands = " ".join(map(name, equation.inputs))
-        yield f"{indent}{typed(equation.outputs)} = {equation.name}{params} {operands}"
-        for body in equation.bodies:
-            yield from _print_block(body, names, indent + "  ")
-    yield f"{indent}out {' '.join(map(name, block.outputs))}"
-
-
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _NEEDS_EXPLICIT_AXES = re.compile(
     r"should match the aval mesh|cannot contain axis names that are of type Auto"
 )

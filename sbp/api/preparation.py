@@ -23,8 +23,9 @@ from sbp.lowering.auto import lower_automatically
 from sbp.lowering.manual import lower_manually
 from sbp.plan import Origin, Plan, make_plan
 from sbp.plan.assignment import Assignment
+from sbp.program import Traced
 from sbp.specs import spec_of
-from sbp.tracing import Traced, presented_as, trace
+from sbp.tracing import presented_as, trace
 
 _LOG = logging.getLogger("sbp")
 

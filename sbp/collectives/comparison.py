@@ -145,7 +145,7 @@ def compare(
     plan: dict[_Key, _Ledger] = {}
     for row in planned:
         axes = tuple(axis for axis, size in mesh_sizes.items() if size > 1 and axis in row.axes)
-        if axes:
+        if axes and row.count:  # the body of a loop over nothing never runs
             key = _Key(row.collective, axes, ",".join(axes), row.count)
             _enter(plan, key, row.dtype, row.nbytes)
     return _sorted_differences(plan, program)

@@ -19,7 +19,7 @@ from sbp.cost_model import CostModel
 from sbp.graph.builder import Axes, Graph, Port
 from sbp.graph.domains import CODE_BASE, code_of, word_codes
 from sbp.problem import Memo, Nearest, Problem, add, transpose
-from sbp.tracing import Value
+from sbp.program import Value
 
 Prices = BoxingTable | MergedTable
 

@@ -32,8 +32,8 @@ from sbp.graph.domains import (
     words_domain,
 )
 from sbp.graph.flow import Flow, analyse, carry_range, is_kernel
+from sbp.program import Atom, Block, Equation, Traced, Value
 from sbp.rules import find_rule
-from sbp.tracing import Atom, Block, Equation, Traced, Value
 
 Shift = Callable[[Words], Words]
 Axes = tuple[int, ...]

@@ -7,8 +7,8 @@ few elementwise steps from an argument or a result, where collectives can travel
 from dataclasses import dataclass, field
 
 from sbp.cost_model import BUCKET_NBYTES
+from sbp.program import Atom, Block, Equation, Value
 from sbp.rules import find_rule
-from sbp.tracing import Atom, Block, Equation, Value
 
 BARRIERS = ("barrier", "optimization_barrier")
 

@@ -16,8 +16,8 @@ from sbp import _compat
 from sbp.algebra import Broadcast, Partial, Words
 from sbp.lowering.evaluation import Evaluator, Scope
 from sbp.plan.assignment import Assignment
+from sbp.program import Constant, Equation, Traced, Value
 from sbp.specs import spec_of
-from sbp.tracing import Constant, Equation, Traced, Value
 
 CONTRACTIONS = ("dot_general", "conv_general_dilated")
 

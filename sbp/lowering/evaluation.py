@@ -17,7 +17,7 @@ from sbp.algebra import Words
 from sbp.lowering.loops import Step
 from sbp.plan.assignment import Assignment
 from sbp.plan.ordering import operand_words
-from sbp.tracing import Atom, Block, Constant, Equation, Value
+from sbp.program import Atom, Block, Constant, Equation, Value
 
 
 def writers_of(block: Block) -> dict[Atom, Any]:

@@ -23,9 +23,9 @@ from sbp.lowering.moves import run_path, run_step
 from sbp.plan.assignment import Assignment
 from sbp.plan.ordering import order_block, overwritten
 from sbp.plan.scheduling import Need
+from sbp.program import Block, Constant, Equation, Traced, Value
 from sbp.rules import find_rule
 from sbp.rules.rule import LocalRun, local_call
-from sbp.tracing import Block, Constant, Equation, Traced, Value
 
 GPUS = frozenset(["cuda", "gpu", "rocm"])
 """What jax calls the platforms for which XLA's GPU compiler compiles."""

@@ -16,7 +16,7 @@ from sbp.plan.assignment import Assignment
 from sbp.plan.difference import NO_DIFFERENCE
 from sbp.plan.explain import format_seconds, gap_text
 from sbp.plan.targets import Target, find_target, requested_words
-from sbp.tracing import Traced
+from sbp.program import Traced
 
 if TYPE_CHECKING:
     from sbp.plan.record import Plan

@@ -14,7 +14,7 @@ from sbp.algebra import ArrayType, B, Partial, Words
 from sbp.boxing import BoxingTable, Step
 from sbp.factors import NdSignature
 from sbp.graph import BoxingGraph, Port
-from sbp.tracing import Constant, Equation, Value
+from sbp.program import Constant, Equation, Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)

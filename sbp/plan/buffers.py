@@ -8,7 +8,7 @@ memory, and how long, is for `sbp.plan.memory` to say.
 from dataclasses import dataclass, field
 
 from sbp.algebra import Words
-from sbp.tracing import Equation, Value
+from sbp.program import Equation, Value
 
 
 @dataclass(slots=True, eq=False)

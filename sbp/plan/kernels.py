@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from sbp.algebra import ArrayType
-from sbp.tracing import Equation
+from sbp.program import Equation
 
 NUM_CORES = 132
 """Streaming multiprocessors of an H100, or of an H200."""

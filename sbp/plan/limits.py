@@ -24,8 +24,8 @@ from sbp.plan.buffers import Buffer
 from sbp.plan.explain import format_apart
 from sbp.plan.memory import Memory
 from sbp.problem import Memo, Problem, add
+from sbp.program import Value
 from sbp.search import Solution
-from sbp.tracing import Value
 
 Build = Callable[[Held | Graph | None], BoxingGraph]
 

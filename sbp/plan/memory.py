@@ -22,7 +22,7 @@ from sbp.graph import is_fusible
 from sbp.plan.assignment import Assignment
 from sbp.plan.buffers import Buffer, Event, Tape
 from sbp.plan.recording import record
-from sbp.tracing import Block, Equation
+from sbp.program import Block, Equation
 
 PARTS = (
     "arguments", "closed-over arrays", "results", "intermediate arrays", "boxed copies",

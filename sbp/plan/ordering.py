@@ -14,7 +14,7 @@ from sbp.boxing import Step, permutation, permuted_axes
 from sbp.graph import stacked
 from sbp.plan.assignment import Assignment
 from sbp.plan.scheduling import At, Launch, Need, Reading, Scheduler
-from sbp.tracing import Atom, Block, Equation, Value
+from sbp.program import Atom, Block, Equation, Value
 
 Pairs = tuple[tuple[int, int], ...]
 

@@ -36,8 +36,8 @@ from sbp.plan.limits import STEP_UP, Build, Candidate, Prices, fit, over_limit, 
 from sbp.plan.memory import find_memory
 from sbp.plan.record import Plan
 from sbp.plan.rows import array_names, boxing_rows, equation_rows
+from sbp.program import Block, Traced
 from sbp.search import INTERRUPTED, Solution, solve_exhaustively, solve_greedily, solve_optimally
-from sbp.tracing import Block, Traced
 
 _LOG = logging.getLogger("sbp")
 

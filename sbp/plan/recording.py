@@ -5,6 +5,8 @@ Comes in: an assignment and the program's block. Goes out: a `Tape` and its `Buf
 
 from collections.abc import Sequence
 
+import jax
+
 from sbp.algebra import Words, local_type
 from sbp.boxing import Step
 from sbp.graph import is_fusible, reads_fused
@@ -13,7 +15,7 @@ from sbp.plan.buffers import Buffer, Event, Scope, Tape
 from sbp.plan.kernels import NOTHING, Extra, extra, is_library_call
 from sbp.plan.ordering import operand_words, order_block, overwritten
 from sbp.plan.scheduling import Launch, Need
-from sbp.tracing import Atom, Block, Equation, Value
+from sbp.program import Atom, Block, Equation, Value
 
 EXPENSIVE = frozenset(
     ["acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "digamma",
@@ -21,6 +23,10 @@ EXPENSIVE = frozenset(
      "pow", "random_bits", "rem", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "threefry2x32"]
 )  # fmt: skip
 """What XLA does not compute again for a second reader (`HloInstruction::IsExpensive`)."""
+
+PARTS_ARE_KEPT = jax.__version_info__ >= (0, 11)
+"""Whether XLA's CPU backend keeps a part of packed arrays that two kernels read; older ones take it
+out of the packed ones twice."""
 
 
 def record(
@@ -143,10 +149,12 @@ class _Recorder:
                 self.part(tape, need.value, steps[0].dst, outputs[0])
                 for need, (_, steps) in zip(needs, loads, strict=True)
             ]
-            if loads[0][1][0].kind == "all-gather" and not self.on_cpu:
-                # The lowering takes them apart at once; XLA's CPU backend when they are read.
+            if loads[0][1][0].kind == "all-gather":
+                # XLA's CPU backend takes them apart when they are read, newer ones once for all
+                # readers; for others the lowering does at once.
                 for end in ends:
-                    end.forced, end.lazy, end.made = True, False, len(tape.events)
+                    end.forced, end.lazy, end.made = not self.on_cpu, False, len(tape.events)
+                    end.again = not PARTS_ARE_KEPT
                 tape.events.append(Event(where, reads=outputs, writes=tuple(ends)))
         for need, end, (_, steps) in zip(needs, ends, loads, strict=True):
             left = steps[1:]

@@ -23,8 +23,8 @@ from sbp.graph import (
     result_name,
 )
 from sbp.plan.assignment import Assignment, Boxing
+from sbp.program import Atom, Block, Traced, Value
 from sbp.rules import find_rule
-from sbp.tracing import Atom, Block, Traced, Value
 
 
 @dataclass(frozen=True, slots=True)

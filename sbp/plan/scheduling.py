@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from sbp.algebra import ArrayType, Partial, Words
 from sbp.boxing import Step
-from sbp.tracing import Equation, Value
+from sbp.program import Equation, Value
 
 At = tuple[Value, Words]
 """A value in some words: what equations wait for."""

@@ -23,7 +23,7 @@ from sbp.algebra import (
 from sbp.errors import SbpError
 from sbp.graph import Boundary, Mesh, check_words, result_name
 from sbp.plan.assignment import Assignment
-from sbp.tracing import Block, Equation, Traced, Value
+from sbp.program import Block, Equation, Traced, Value
 
 MAX_VALUES = 20
 """Values of a line that are listed."""

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from sbp.tracing import Constant, trace
+from sbp.program import Constant
+from sbp.tracing import trace
 from tests.one_device import MESH, whole
 
 STRUCT = jax.ShapeDtypeStruct((8, 4), np.float32)
@@ -108,6 +109,17 @@ def test_loops_and_branches_keep_bodies():
     assert equations["scan"].params["scan"].length == 8
     assert names(equations["while"].bodies[1]) == ["add"]
     assert [names(b) for b in equations["cond"].bodies] == [["cos"], ["sin"]]
+
+
+def test_a_scan_of_one_turn_is_no_loop():
+    def fn(x):
+        return lax.scan(lambda c, row: (jnp.sin(c), (row * 2, c)), x[0], x[:1])[1]
+
+    equations = read(fn).block.equations
+    assert not any(e.bodies for e in equations)
+    # The carry of a last turn is nobody's.
+    assert "sin" not in [e.name for e in equations]
+    assert {e.source for e in equations} == {here(fn)}
 
 
 def test_closed_over_arrays_are_inputs_and_equal_objects_are_one():

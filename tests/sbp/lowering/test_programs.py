@@ -33,6 +33,13 @@ def scanned_over_nothing(x, w):
     return lax.scan(lambda c, row: (c + row, row), w[0], x[:0])
 
 
+def scanned_once(x, w):
+    def body(carry, row):
+        return carry @ w + row, (row * 2, jnp.sum(carry))
+
+    return lax.scan(body, x[0], x[:1])
+
+
 def scanned_twice(x, w):
     def outer(c, row):
         return lax.scan(lambda d, v: (d + v * row, d), c, w)[0], row
@@ -91,7 +98,8 @@ def mapped(x, w):
 
 
 PROGRAMS = [
-    scanned, scanned_backwards, scanned_without_inputs, scanned_over_nothing, scanned_twice,
+    scanned, scanned_backwards, scanned_without_inputs, scanned_over_nothing, scanned_once,
+    scanned_twice,
     looped, counted, branched, switched, branched_in_a_loop, called, recomputed,
     differentiated_in_a_loop, mapped,
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from sbp.algebra import ArrayType, B, P, Split
 from sbp.boxing import Step
 from sbp.plan import scheduling
 from sbp.plan.scheduling import Launch, Need, Reading, Scheduler
-from sbp.tracing import Equation, Value
+from sbp.program import Equation, Value
 
 NBYTES = 64
 GATHER = Step("all-gather", (0,), (Split(0),), (B,), 56, 64)
