@@ -1,8 +1,9 @@
 """What XLA's kernels hold beside the operands and the result that a program knows of.
 
-Comes in: an equation and what one device holds of its arrays. Goes out: `Extra`. Two backends
-differ: the CPU's calls libraries that read memory in one layout; the GPU's splits the contraction
-of a product that is too small to fill the device, and adds the parts later.
+Comes in: an equation, or a collective, and what one device holds of its arrays. Goes out: `Extra`,
+or whether arrays are copied. Two backends differ: the CPU's calls libraries that read memory in one
+layout; the GPU's splits the contraction of a product that is too small to fill the device, and adds
+the parts later.
 """
 
 import math
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from sbp.algebra import ArrayType
+from sbp.algebra import ArrayType, Split, Word, Words, local_type
+from sbp.boxing import Step
 from sbp.program import Equation
 
 NUM_CORES = 132
@@ -43,6 +45,38 @@ def is_library_call(equation: Equation) -> bool:
     """Whether XLA's CPU backend calls a library for an equation."""
     name = equation.name
     return name in ("dot_general", "conv_general_dilated") or name.startswith("reduce_")
+
+
+def is_relaid(
+    step: Step, array: ArrayType, sizes: Sequence[int], *, on_cpu: bool
+) -> tuple[bool, bool]:
+    """Whether a collective sends a copy of its operand, and what it makes is copied again.
+
+    The dim along which blocks are cut, or joined, must be the outer one in memory. The CPU's
+    all-to-all takes blocks, and gives blocks.
+
+    Args:
+        step: The collective.
+        array: The logical array.
+        sizes: Number of devices of each mesh axis.
+        on_cpu: Whether for XLA's CPU backend.
+
+    Source:
+        XLA's `gpu_layout_assignment.cc` and `cpu_layout_assignment.cc`.
+    """
+    if step.kind not in ("all-gather", "reduce-scatter", "all-to-all"):
+        return False, False
+
+    def is_inner(word: Word, words: Words) -> bool:
+        shape = local_type(array, words, sizes).shape
+        return isinstance(word, Split) and math.prod(shape[: word.dim]) > 1
+
+    if step.kind == "all-to-all" and on_cpu:
+        return True, True
+    axis = step.axes[0]
+    cuts = step.kind != "all-gather" and is_inner(step.dst[axis], step.src)
+    joins = step.kind != "reduce-scatter" and is_inner(step.src[axis], step.dst)
+    return cuts, joins
 
 
 def extra(

@@ -12,7 +12,7 @@ from sbp.boxing import Step
 from sbp.graph import is_fusible, reads_fused
 from sbp.plan.assignment import Assignment
 from sbp.plan.buffers import Buffer, Event, Scope, Tape
-from sbp.plan.kernels import NOTHING, Extra, extra, is_library_call
+from sbp.plan.kernels import NOTHING, Extra, extra, is_library_call, is_relaid
 from sbp.plan.ordering import operand_words, order_block, overwritten
 from sbp.plan.scheduling import Launch, Need
 from sbp.program import Atom, Block, Equation, Value
@@ -124,7 +124,12 @@ class _Recorder:
                 assert at is not None, need
                 start = at, need.steps
             loads.append(self.step_locally(tape, need.value, *start))
-        packs = len(needs) > 1 and loads[0][1][0].kind != "all-reduce"
+        step = loads[0][1][0]
+        packs = len(needs) > 1 and step.kind != "all-reduce"
+        cuts, joins = (
+            (False, False) if len(needs) > 1
+            else is_relaid(step, needs[0].value.type, self.sizes, on_cpu=self.on_cpu)
+        )  # fmt: skip
         ends: list[Buffer] = []
         for need, (_, steps) in zip(needs, loads, strict=True):
             ends.append(Buffer(0, tape.number, need.value, steps[0].dst))
@@ -136,20 +141,21 @@ class _Recorder:
             )
             tape.events.append(Event(where, reads=sources, writes=(sent,)))
             sources = (sent,)
-            came = Buffer(sum(x.nbytes for x in ends), tape.number)
-            outputs: tuple[Buffer, ...] = (came,)
-        else:
-            outputs = tuple(ends)
+        elif cuts:
+            sources = (self.copy(tape, where, *sources),)
+        outputs = tuple(ends)
+        if packs or joins:
+            outputs = (Buffer(sum(x.nbytes for x in ends), tape.number),)
         self.force(sources)
         for output in outputs:
             self.add(output, tape)
         tape.events.append(Event(where, reads=sources, writes=outputs))
-        if packs:
+        if packs or joins:
             ends = [
                 self.part(tape, need.value, steps[0].dst, outputs[0])
                 for need, (_, steps) in zip(needs, loads, strict=True)
             ]
-            if loads[0][1][0].kind == "all-gather":
+            if packs and step.kind == "all-gather":
                 # XLA's CPU backend takes them apart when they are read, newer ones once for all
                 # readers; for others the lowering does at once.
                 for end in ends:
@@ -201,7 +207,7 @@ class _Recorder:
         fused = is_fusible(equation) and not equation.has_effects
         more = NOTHING if fused else self.extra(equation)
         args = tuple(
-            self.copy(tape, equation, buffer) if place in more.copied else buffer
+            self.copy(tape, equation.source, buffer) if place in more.copied else buffer
             for place, buffer in enumerate(args)
         )
         taken = dict.fromkeys(args)
@@ -242,7 +248,7 @@ class _Recorder:
         output = local_type(value.type, self.assignment.written(value), self.sizes)
         return extra(equation, inputs, output, on_cpu=self.on_cpu)
 
-    def copy(self, tape: Tape, equation: Equation, source: Buffer) -> Buffer:
+    def copy(self, tape: Tape, where: str, source: Buffer) -> Buffer:
         """An operand in another layout; what it is made of can be computed on the way."""
         new = Buffer(source.nbytes, tape.number, fused=True, inputs=(source,), forced=True)
         self.add(new, tape)
@@ -250,7 +256,7 @@ class _Recorder:
             # Breadth first: XLA's CPU backend copies as soon as there is something to copy.
             new.made = _soonest(source, tape)
         if new.made == len(tape.events):
-            tape.events.append(Event(equation.source, None, (source,), (new,)))
+            tape.events.append(Event(where, None, (source,), (new,)))
         return new
 
     def run_scan(

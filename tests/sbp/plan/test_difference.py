@@ -17,7 +17,7 @@ def test_diff_says_what_the_other_does_differently():
         == """\
 time: 2.24 us -> 2.4 us
 wire/device: 64 B -> 384 B
-memory: 1.5 KiB -> 1.25 KiB
+memory: 1.625 KiB -> 1.25 KiB
 argument x: (dp: B, tp: S(0)) -> (dp: S(0), tp: B)
 argument w1: (dp: S(1), tp: B) -> (dp: B, tp: S(1))
 argument w2: (dp: S(0), tp: B) -> (dp: B, tp: S(0))

@@ -7,8 +7,9 @@ import pytest
 from jax.sharding import AbstractMesh
 
 import sbp
-from sbp.algebra import ArrayType
-from sbp.plan.kernels import num_splits
+from sbp.algebra import ArrayType, B, P, Split
+from sbp.boxing import boxing_path
+from sbp.plan.kernels import is_relaid, num_splits
 
 FLOAT = ArrayType((), np.dtype("float32"))
 
@@ -82,3 +83,24 @@ def test_a_cpu_copies_what_is_no_matrix_before_a_product(left, right, numbers, c
     sizes = [4 * x.size for x in (*operands, jax.eval_shape(product, *operands))]
     expected = sum(sizes) + sum(sizes[k] for k in copied)
     assert peak(product, *operands, hardware="cpu") == expected
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "on_cpu", "on_gpu"),
+    [(Split(0), B, (False, False), (False, False)), (Split(1), B, (False, True), (False, True)),
+     (P, Split(0), (False, False), (False, False)), (P, Split(2), (True, False), (True, False)),
+     (Split(0), Split(1), (True, True), (True, False)), (P, B, (False, False), (False, False)),
+     (Split(1), Split(2), (True, True), (True, True))],
+    ids=str,
+)  # fmt: skip
+def test_blocks_lie_one_after_the_other_to_be_sent(src, dst, on_cpu, on_gpu):
+    array = ArrayType((16, 16, 16), np.dtype("float32"))
+    (step,) = boxing_path((src,), (dst,), array, (4,))
+    assert is_relaid(step, array, (4,), on_cpu=True) == on_cpu
+    assert is_relaid(step, array, (4,), on_cpu=False) == on_gpu
+
+
+def test_a_dim_of_one_in_front_is_none():
+    array = ArrayType((4, 16), np.dtype("float32"))
+    (step,) = boxing_path((Split(0), Split(1)), (Split(0), B), array, (4, 4))
+    assert is_relaid(step, array, (4, 4), on_cpu=False) == (False, False)
