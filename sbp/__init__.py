@@ -15,6 +15,7 @@ from sbp.api import boxing_path as boxing_path
 from sbp.api import parallelize as parallelize
 from sbp.api import pin as pin
 from sbp.api import show as show
+from sbp.api import signature as signature
 from sbp.api import signatures as signatures
 from sbp.api import suggest_mesh as suggest_mesh
 from sbp.api import verify_signature as verify_signature
@@ -33,6 +34,6 @@ from sbp.specs import partition_spec as partition_spec
 __all__ = [
     "B", "BoxingError", "Cluster", "MeshRanking", "NdSbp", "P", "Plan", "PlanError", "S",
     "SbpError", "SignatureError", "Step", "audit", "box", "boxing_path", "from_partition_spec",
-    "named_sharding", "parallelize", "partition_spec", "pin", "show", "signatures",
+    "named_sharding", "parallelize", "partition_spec", "pin", "show", "signature", "signatures",
     "suggest_mesh", "verify_signature", "words",
 ]  # fmt: skip

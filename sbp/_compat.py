@@ -5,6 +5,7 @@ version, so that no other module of sbp asks which jax it runs on.
 """
 
 import contextlib
+import inspect
 import os
 import traceback
 from collections.abc import Callable, Sequence
@@ -145,6 +146,12 @@ def current_line() -> str:
     return source_line(source_info_util.current())
 
 
+def definition_line(fn: Any) -> str:
+    """`file:line` where a function starts, as `source_line`; empty where it has no code."""
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return _readable_line(code.co_filename, code.co_firstlineno) if code else ""
+
+
 def _readable_line(file_name: str, line: int) -> str:
     path = os.path.relpath(file_name)
     if path.startswith(".."):
@@ -153,19 +160,26 @@ def _readable_line(file_name: str, line: int) -> str:
 
 
 def identity_primitive(
-    name: str, batch_params: Callable[[dict[str, Any], int], dict[str, Any]]
-) -> Primitive:
+    name: str, batch_params: Callable[[dict[str, Any], int], dict[str, Any]],
+    *, of_values_only: bool = False,
+) -> Primitive:  # fmt: skip
     """A new primitive that returns its one operand, with all of jax's transformations.
 
     Args:
         name: Its name in jaxprs.
         batch_params: The parameters when the operand gets a new dim at a position.
+        of_values_only: Whether derivatives pass it by.
     """
     primitive = Primitive(name)
     primitive.def_impl(lambda x, **_: x)
     primitive.def_abstract_eval(lambda aval, **_: aval)
     mlir.register_lowering(primitive, lambda _, x, **__: [x])
-    ad.deflinear2(primitive, lambda cotangent, _, **params: [primitive.bind(cotangent, **params)])
+    if of_values_only:
+        ad.primitive_jvps[primitive] = lambda primals, tangents, **params: (
+            primitive.bind(*primals, **params), tangents[0],
+        )  # fmt: skip
+    else:
+        ad.deflinear2(primitive, lambda cotangent, _, **kept: [primitive.bind(cotangent, **kept)])
 
     def batch(args: Sequence[Any], dims: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         (x,), (dim,) = args, dims

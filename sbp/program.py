@@ -7,7 +7,7 @@ of a block what is wanted of it needs.
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sbp.algebra import ArrayType, format_type
@@ -53,6 +53,8 @@ class Equation:
         bodies: Blocks of a loop or branch; empty otherwise.
         equation: jax's equation, None where there is none.
         has_effects: Whether it must run although nothing may use its results.
+        sealed_reads: Mesh axes on which it reads as they are what is written sealed on them.
+        sealed_writes: Mesh axes on which what it writes is sealed.
     """
 
     name: str
@@ -63,6 +65,25 @@ class Equation:
     bodies: tuple["Block", ...] = ()
     equation: Any = None
     has_effects: bool = False
+    sealed_reads: frozenset[str] = frozenset()
+    sealed_writes: frozenset[str] = frozenset()
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it, or an equation in its bodies, reads anything as it is."""
+        inside = (inner for body in self.bodies for inner in body.equations)
+        return bool(self.sealed_reads) or any(e.is_sealed for e in inside)
+
+    def sealed(self, reads: Iterable[str], writes: Iterable[str]) -> "Equation":
+        """The same equation, sealed on more axes; on all of them in its bodies."""
+        reads, writes = self.sealed_reads.union(reads), self.sealed_writes.union(writes)
+        bodies = (
+            dataclasses.replace(b, equations=tuple(e.sealed(reads, reads) for e in b.equations))
+            for b in self.bodies
+        )
+        return dataclasses.replace(
+            self, bodies=tuple(bodies), sealed_reads=reads, sealed_writes=writes
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -82,11 +103,13 @@ class Traced:
         block: The program; its inputs are the arguments, then the closed-over arrays.
         num_arguments: How many of the inputs are arguments.
         consts: The closed-over arrays.
+        notes: What the user should know of how the function was read.
     """
 
     block: Block
     num_arguments: int
     consts: tuple[Any, ...]
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(_print_block(self.block, {}, ""))
@@ -179,6 +202,8 @@ def _print_block(block: Block, names: dict[Value, str], indent: str) -> Iterator
         if equation.name == "scan":
             scan = equation.params["scan"]
             params = f"[length={scan.length}, reverse={scan.reverse}]"
+        if equation.sealed_reads:
+            params += f"[sealed on {', '.join(sorted(equation.sealed_reads))}]"
         operands = " ".join(map(name, equation.inputs))
         yield f"{indent}{typed(equation.outputs)} = {equation.name}{params} {operands}"
         for body in equation.bodies:

@@ -28,11 +28,17 @@ def _pin_batched(params: dict[str, Any], dim: int) -> dict[str, Any]:
         axis: Split(word.dim + 1) if isinstance(word, Split) and word.dim >= dim else word
         for axis, word in params["words"].items()
     }
-    return {"words": NdSbp(words)}
+    return {**params, "words": NdSbp(words)}
 
 
 UNKNOWN = "<unknown>"
 PIN = _compat.identity_primitive("sbp_pin", _pin_batched)
+CLAIM = _compat.identity_primitive("sbp_claim", _pin_batched, of_values_only=True)
+"""An end of a function whose words its author claims.
+
+Parameters: `words`; `call`, the number of the call of the function; `is_result`; `sealed`, the axes
+on which nothing may be boxed between the arguments and the results; `notes` for the user.
+"""
 
 _INLINED = {
     "jit": "jaxpr",
@@ -112,9 +118,9 @@ def trace(fn: Callable[..., Sequence[Any]], structs: Sequence[Any], mesh: Any = 
     env: dict[Any, Atom] = dict(zip(jaxpr.invars, arguments, strict=True))
     env.update(reader.close_over(jaxpr.constvars, consts))
     outputs = reader.read_equations(jaxpr, env)
-    block = Block(arguments + tuple(reader.const_values), outputs, tuple(reader.equations))
+    block = Block(arguments + tuple(reader.const_values), outputs, reader.sealed_equations())
     block, _ = needed_part(block, [True] * len(outputs))
-    return Traced(block, len(arguments), tuple(reader.consts))
+    return Traced(block, len(arguments), tuple(reader.consts), tuple(reader.notes))
 
 
 def _make_jaxpr(fn: Callable[..., Any], structs: Sequence[Any], mesh: Any) -> Any:
@@ -137,6 +143,33 @@ def _make_jaxpr(fn: Callable[..., Any], structs: Sequence[Any], mesh: Any) -> An
     raise AssertionError(fn)
 
 
+class _Claim:
+    """What lies between the arguments and the results of one call that makes a claim."""
+
+    def __init__(self, start: int, sealed: frozenset[str]) -> None:
+        self.start, self.sealed = start, sealed
+        self.entrances: set[Equation] = set()
+        self.reads: set[Equation] = set()
+        self.writes: set[Equation] = set()
+        self.is_closed = False
+
+    def close(
+        self, equations: Sequence[Equation], results: Sequence[Atom], end: Equation | None
+    ) -> None:
+        """Follows results back to the arguments; what is made before the call is outside."""
+        self.is_closed = True
+        if end is not None:
+            self.reads.add(end)
+        needed = set(results)
+        for equation in reversed(equations[self.start :]):
+            if equation is end or needed.isdisjoint(equation.outputs):
+                continue
+            self.writes.add(equation)
+            if equation not in self.entrances:
+                self.reads.add(equation)
+                needed.update(equation.inputs)
+
+
 class _Reader:
     """Reads one jaxpr into equations; nested calls go into the same list."""
 
@@ -145,6 +178,9 @@ class _Reader:
         self.source = source
         self.consts: list[Any] = top.consts if top else []
         self.const_values: list[Value] = top.const_values if top else []
+        self.notes: dict[str, None] = top.notes if top else {}
+        self.claims: dict[int, _Claim] = {}
+        self.all_claims: list[_Claim] = []
 
     def close_over(self, variables: Sequence[Any], consts: Sequence[Any]) -> dict[Any, Atom]:
         """Values for constants; equal objects share one."""
@@ -188,6 +224,8 @@ class _Reader:
         if name == "device_put" and all(place is None for place in eqn.params["devices"]):
             return inputs
         outputs = tuple(Value(array_type(var.aval)) for var in eqn.outvars)
+        if name == CLAIM.name:
+            return self._claim(eqn.params, inputs, source)
         if name in (PIN.name, "sharding_constraint", "reshard"):
             words = eqn.params["words"] if name == PIN.name else _constrained(eqn, source)
             last = self.equations[-1] if self.equations else None
@@ -208,6 +246,36 @@ class _Reader:
         if eqn.params.get("out_sharding") is not None:
             return self._pin(outputs, _sharding_words(eqn.params["out_sharding"], source), source)
         return outputs
+
+    def _claim(
+        self, params: Mapping[str, Any], inputs: tuple[Atom, ...], source: str
+    ) -> Sequence[Atom]:
+        self.notes.update(dict.fromkeys(params["notes"]))
+        claim = self.claims.get(params["call"])
+        # A function that is jitted is read again where it is called again.
+        if claim is None or (claim.is_closed and not params["is_result"]):
+            claim = self.claims[params["call"]] = _Claim(len(self.equations), params["sealed"])
+            self.all_claims.append(claim)
+        ends = self._pin(inputs, params["words"], source)
+        end = None if ends is inputs else self.equations[-1]
+        if params["is_result"]:
+            claim.close(self.equations, inputs, end)
+        elif end is not None:
+            claim.entrances.add(end)
+        return ends
+
+    def sealed_equations(self) -> tuple[Equation, ...]:
+        """The equations, those sealed that claims say are."""
+        claims = [claim for claim in self.all_claims if claim.sealed]
+        return tuple(
+            e.sealed(
+                (a for c in claims if e in c.reads for a in c.sealed),
+                (a for c in claims if e in c.writes for a in c.sealed),
+            )
+            if any(e in c.reads or e in c.writes for c in claims)
+            else e
+            for e in self.equations
+        )
 
     def _pin(self, inputs: Sequence[Atom], words: NdSbp, source: str) -> Sequence[Atom]:
         if not words:
@@ -283,7 +351,7 @@ class _Reader:
         env: dict[Any, Atom] = dict(zip(jaxpr.invars, inputs, strict=True))
         env.update(self.close_over(jaxpr.constvars, consts))
         outputs = inner.read_equations(jaxpr, env)
-        return Block(inputs, outputs, tuple(inner.equations))
+        return Block(inputs, outputs, inner.sealed_equations())
 
 
 def _of_one_predicate(eqn: Any) -> Any:

@@ -4,6 +4,7 @@ from sbp.api.arrays import box as box
 from sbp.api.arrays import boxing_steps as boxing_path
 from sbp.api.arrays import show as show
 from sbp.api.arrays import words as words
+from sbp.api.claims import signature as signature
 from sbp.api.inspection import signatures as signatures
 from sbp.api.inspection import verify_signature as verify_signature
 from sbp.api.meshes import MeshRanking as MeshRanking

@@ -12,17 +12,16 @@ import jax
 import numpy as np
 
 from sbp import reference
-from sbp.algebra import P_MAX, P_MIN, B, NdSbp, P, Partial, Split, Word, parse_word
+from sbp.algebra import P_MAX, P_MIN, NdSbp, Partial, Word, parse_word
 from sbp.api.binding import check_array, struct_of
+from sbp.api.claim_checks import holds_without_boxing, word_choices
 from sbp.api.options import argument_names
 from sbp.cost_model import CostModel
 from sbp.errors import SbpError, SignatureError
 from sbp.factors import Signature
 from sbp.graph import Boundary, Mesh, build_graph
 from sbp.hardware import CPU
-from sbp.problem import Problem
 from sbp.rules.laws import is_ordered
-from sbp.search import solve_optimally
 from sbp.tracing import presented_as, trace
 
 MAX_COMBINATIONS = 4096
@@ -49,7 +48,7 @@ def signatures(fn: Callable[..., Any], *args: Any, num_devices: int = 2) -> tupl
     traced = trace(called, structs)
     mesh = Mesh(("axis",), (num_devices,))
     outputs = traced.block.outputs
-    choices = [_choices(s.shape, num_devices) for s in (*structs, *(a.type for a in outputs))]
+    choices = [word_choices(s.shape, num_devices) for s in (*structs, *(a.type for a in outputs))]
     for k, atom in enumerate(outputs, start=len(structs)):
         # Arguments of a function are not maxima or minima, but its results may be.
         kinds = {P_MAX, P_MIN} if is_ordered(atom.type) else set[Partial]()
@@ -69,7 +68,7 @@ def signatures(fn: Callable[..., Any], *args: Any, num_devices: int = 2) -> tupl
             tuple(ends[: len(structs)]), tuple(ends[len(structs) :]),
         )  # fmt: skip
         graph = build_graph(traced, mesh, CostModel(CPU, mesh.sizes), boundary)
-        if _holds_without_boxing(graph):
+        if holds_without_boxing(graph):
             found.append(Signature(combination[: len(structs)], combination[len(structs) :]))
     return tuple(found)
 
@@ -81,29 +80,6 @@ def _check_num_devices(num_devices: Any) -> None:
             why="It is the size of the one mesh axis that the signatures are of.",
             how="num_devices=2 is the default",
         )
-
-
-def _choices(shape: Sequence[int], size: int) -> list[Word]:
-    return [Split(d) for d, n in enumerate(shape) if n and n % size == 0] + [B, P]
-
-
-def _holds_without_boxing(graph: Any) -> bool:
-    costs = [np.zeros(len(node.domain.labels)) for node in graph.nodes]
-    edges: dict[tuple[int, int], Any] = {}
-    for value, readers in graph.readers.items():
-        writer = graph.writers[value]
-        for reader in readers:
-            same = np.array([[a == b for b in reader.words] for a in writer.words])
-            matrix = np.where(same, 0.0, np.inf)
-            u, v = writer.node, reader.node
-            if u == v:
-                costs[u] = costs[u] + np.diagonal(matrix)
-            elif u < v:
-                edges[u, v] = edges.get((u, v), 0.0) + matrix
-            else:
-                edges[v, u] = edges.get((v, u), 0.0) + matrix.T
-    aspects = [node.domain.aspects for node in graph.nodes]
-    return solve_optimally(Problem(tuple(costs), edges), aspects) is not None
 
 
 def verify_signature(

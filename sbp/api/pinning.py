@@ -53,7 +53,7 @@ def pin(x: Any, words: NdSbp | str | None = None, /, **by_axis: Word | str) -> A
         return x
     pinned: Any = PIN.bind(x, words=request)
     mesh = _compat.current_abstract_mesh()
-    return pinned if mesh.empty else _constrain(pinned, request, mesh)
+    return pinned if mesh.empty else constrain(pinned, request, mesh)
 
 
 def _counted(word: Word, array: ArrayType, axis: str) -> Word:
@@ -71,8 +71,8 @@ def _counted(word: Word, array: ArrayType, axis: str) -> Word:
     return Split(word.dim % ndim)
 
 
-def _constrain(x: Any, words: NdSbp, mesh: Any) -> Any:
-    """The pin under plain jax: a reshard on Explicit axes, a constraint on Auto ones."""
+def constrain(x: Any, words: NdSbp, mesh: Any) -> Any:
+    """Words under plain jax: a reshard on Explicit axes, a constraint on Auto ones."""
     kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     if any(isinstance(word, Partial) for word in words.values()):
         return x

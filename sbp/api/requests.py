@@ -152,7 +152,7 @@ def _by_pattern(
             found = dict.fromkeys(fits, asked)
         elif pattern in trees:
             found = dict(
-                zip(fits, _prefix(asked, trees[pattern], f"{what} {pattern}"), strict=True)
+                zip(fits, prefix_words(asked, trees[pattern], f"{what} {pattern}"), strict=True)
             )
         else:
             raise SignatureError(
@@ -197,7 +197,7 @@ def _shadowed(pattern: str, patterns: Sequence[str], what: str) -> SignatureErro
 
 def _by_position(request: Any, trees: Mapping[str, Any], what: str) -> list[Any]:
     if len(trees) == 1 and "" in trees:
-        return _prefix(request, trees[""], what)
+        return prefix_words(request, trees[""], what)
     if not isinstance(request, Sequence):
         raise SignatureError(
             f"{what}={request!r} is not a request for words",
@@ -218,12 +218,18 @@ def _by_position(request: Any, trees: Mapping[str, Any], what: str) -> list[Any]
     return [
         words
         for (name, tree), prefix in zip(trees.items(), request, strict=True)
-        for words in _prefix(prefix, tree, f"{what} {name}")
+        for words in prefix_words(prefix, tree, f"{what} {name}")
     ]
 
 
-def _prefix(prefix: Any, tree: Any, where: str) -> list[Any]:
-    """Words of each leaf of a tree, from a tree prefix of words."""
+def prefix_words(prefix: Any, tree: Any, where: str) -> list[Any]:
+    """Words of each leaf of a tree, from a tree prefix of words.
+
+    Args:
+        prefix: The prefix; None leaves what is below it free.
+        tree: The tree.
+        where: Whose words they are, for errors.
+    """
     leaves, structure = jax.tree.flatten(
         prefix, is_leaf=lambda x: x is None or isinstance(x, WORDS)
     )

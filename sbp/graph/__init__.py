@@ -1,21 +1,21 @@
 """One flat graph of choices for a whole program: who may choose what, what boxing costs between.
 
-`domains` says what can be chosen, `flow` what is known before choosing, `builder` makes the nodes,
-`boxings` the edges; `symmetry` leaves the order of equal axes open.
+`domains` says what can be chosen, `flow` what is known before choosing, `builder` makes the nodes
+of `choices`, `boxings` the edges; `symmetry` leaves the order of equal axes open.
 """
 
 from sbp.graph.boxings import BoxingGraph as BoxingGraph
 from sbp.graph.boxings import Tables as Tables
 from sbp.graph.boxings import connect as connect
-from sbp.graph.builder import Boundary as Boundary
-from sbp.graph.builder import Graph as Graph
-from sbp.graph.builder import Node as Node
-from sbp.graph.builder import Port as Port
 from sbp.graph.builder import build_graph as build_graph
 from sbp.graph.builder import call_of as call_of
 from sbp.graph.builder import contraction_flops as contraction_flops
 from sbp.graph.builder import result_name as result_name
 from sbp.graph.builder import stacked as stacked
+from sbp.graph.choices import Boundary as Boundary
+from sbp.graph.choices import Graph as Graph
+from sbp.graph.choices import Node as Node
+from sbp.graph.choices import Port as Port
 from sbp.graph.domains import Held as Held
 from sbp.graph.domains import Mesh as Mesh
 from sbp.graph.domains import call_domain as call_domain

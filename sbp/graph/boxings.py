@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sbp.algebra import ArrayType, Partial, Split, Words
 from sbp.boxing import BoxingTable, MergedTable, Step
 from sbp.cost_model import CostModel
-from sbp.graph.builder import Axes, Graph, Port
+from sbp.graph.choices import Axes, Graph, Port
 from sbp.graph.domains import CODE_BASE, code_of, word_codes
 from sbp.problem import Memo, Nearest, Problem, add, transpose
 from sbp.program import Value
@@ -80,7 +80,7 @@ class Tables:
         self._wires: dict[tuple[ArrayType, frozenset[Partial]], BoxingTable] = {}
         # By identity, as hashing thousands of words takes longer than what it saves.
         self._ports: dict[int, _Distinct] = {}
-        self._matrices: dict[tuple[int, ...], NDArray[np.float64]] = {}
+        self._matrices: dict[tuple[Any, ...], NDArray[np.float64]] = {}
         self._shared: dict[tuple[Any, ...], _Shared] = {}
 
     def table(self, array: ArrayType, partials: frozenset[Partial], bucket: int) -> BoxingTable:
@@ -124,14 +124,15 @@ class Tables:
         written = self.distinct(writer.words).partials
         return written.union(*(self.distinct(port.words).partials for port in readers))
 
-    def matrix(
-        self, table: Prices, src: tuple[Words, ...], dst: tuple[Words, ...], count: int
-    ) -> NDArray[np.float64]:
-        """Prices from each of `src` to each of `dst`, `count` times; equal requests share it."""
-        key = (id(table), id(src), id(dst), count)
+    def matrix(self, table: Prices, writer: Port, reader: Port) -> NDArray[np.float64]:
+        """Prices from all words of a writer to all of a reader; equal requests share it."""
+        sealed = _sealed(writer, reader)
+        key = (id(table), id(writer.words), id(reader.words), reader.count, sealed)
         if key not in self._matrices:
-            rows, columns = self.distinct(src).rows(table), self.distinct(dst).rows(table)
-            self._matrices[key] = table.cost[np.ix_(rows, columns)] * count
+            rows = self.distinct(writer.words).rows(table)
+            columns = self.distinct(reader.words).rows(table)
+            costs = _sealed_costs(table, columns, sealed)[rows]
+            self._matrices[key] = costs * reader.count
         return self._matrices[key]
 
     def shared(
@@ -139,7 +140,7 @@ class Tables:
     ) -> "_Shared":
         """The hub of a value; equal requests share it."""
         ports = (writer, *readers)
-        key = (id(table), offered, *(n for p in ports for n in (id(p.words), p.count)))
+        key = (id(table), offered, *((id(p.words), p.count, p.sealed) for p in ports))
         if key not in self._shared:
             self._shared[key] = _share(self, table, writer, readers, offered)
         return self._shared[key]
@@ -228,8 +229,7 @@ def connect(graph: Graph, tables: Tables, offered: Sequence[Words] = ()) -> Boxi
         table = tables.merged(*array, axes) if axes else tables.table(*array)
         if len(readers) == 1:
             (reader,) = readers
-            matrix = tables.matrix(table, writer.words, reader.words, reader.count)
-            parts.join(writer.node, reader.node, matrix)
+            parts.join(writer.node, reader.node, tables.matrix(table, writer, reader))
         else:
             hubs[value] = parts.add_hub(
                 tables.shared(table, writer, readers, extra), writer, readers
@@ -299,11 +299,37 @@ def _share(
         (
             Nearest(np.where(everything[:, None] == rows, 0.0, np.inf), sources, sources),
             *(
-                Nearest(table.cost[:, wanted] * port.count, sources, targets)
+                Nearest(
+                    _sealed_costs(table, wanted, _sealed(writer, port)) * port.count, sources,
+                    # What is boxed on a sealed axis is for others.
+                    np.where(
+                        _differ(codes[sources], codes[targets], _sealed(writer, port)), sources,
+                        targets,
+                    ),
+                )
                 for port, wanted in zip(readers, columns, strict=True)
             ),
         ),
-    )
+    )  # fmt: skip
+
+
+def _sealed(writer: Port, reader: Port) -> Axes:
+    """Axes on which the reader takes what is written as it is."""
+    return tuple(axis for axis in reader.sealed if axis in writer.sealed)
+
+
+def _differ(one: NDArray[np.intp], other: NDArray[np.intp], axes: Axes) -> NDArray[np.bool_]:
+    """Whether words, given by their codes, differ on any of some axes."""
+    return (one[..., list(axes)] != other[..., list(axes)]).any(axis=-1)
+
+
+def _sealed_costs(table: Prices, columns: NDArray[np.intp], axes: Axes) -> NDArray[np.float64]:
+    """The price from each words of a table to some of them; infinite if they differ on axes."""
+    costs = table.cost[:, columns]
+    if not axes:
+        return costs
+    codes = word_codes(table.words, len(table.sizes))
+    return np.where(_differ(codes[:, None], codes[columns], axes), np.inf, costs)
 
 
 def _first_seen(rows: Sequence[NDArray[np.intp]]) -> NDArray[np.intp]:

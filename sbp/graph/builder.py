@@ -9,8 +9,7 @@ into the body (a constant, a slice of a stacked input) is a node too, so that a 
 front of it, outside the loop, or behind it, inside.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from sbp.algebra import ArrayType, B, NdSbp, Split, Words
 from sbp.cost_model import CostModel
 from sbp.errors import PlanError
 from sbp.factors import Call, NdSignature
+from sbp.graph.choices import Axes, Boundary, Graph, Node, Port
 from sbp.graph.domains import (
     Domain,
     Held,
@@ -31,109 +31,11 @@ from sbp.graph.domains import (
     signatures_domain,
     words_domain,
 )
-from sbp.graph.flow import Flow, analyse, carry_range, is_kernel
+from sbp.graph.flow import analyse, carry_range, is_kernel
 from sbp.program import Atom, Block, Equation, Traced, Value
 from sbp.rules import find_rule
 
 Shift = Callable[[Words], Words]
-Axes = tuple[int, ...]
-"""Numbers of mesh axes."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Node:
-    """One choice.
-
-    Attributes:
-        name: Primitive or path, for people.
-        source: The user's `file:line`.
-        domain: What may be chosen.
-        costs: Price of each label, trip count included.
-        count: How many times it happens.
-        call: The call, for nodes that choose a signature.
-    """
-
-    name: str
-    source: str
-    domain: Domain
-    costs: NDArray[np.float64]
-    count: int
-    call: Call | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Port:
-    """One end of a flow: a node and the words that each of its labels means there.
-
-    Attributes:
-        node: Number of the node.
-        words: Words by label.
-        count: How many times the value is boxed on this way; of a writer, how many times written.
-    """
-
-    node: int
-    words: tuple[Words, ...]
-    count: int
-
-
-@dataclass(slots=True, eq=False)
-class Graph:
-    """The choices of a whole program.
-
-    Attributes:
-        mesh: The mesh.
-        nodes: All nodes, in program order.
-        writers: Who writes each value.
-        readers: Who reads each value, in program order.
-        nodes_of: Nodes by equation (None for the program itself), role and position.
-        flow: Static facts about values.
-        pinned: For a value that is pinned from outside the program, what its readers read instead.
-        notes: What the user should know of how the program was read.
-        exchangeable: Axes of which the order is left open: choices that differ only in it are one.
-    """
-
-    mesh: Mesh
-    nodes: list[Node] = field(default_factory=list)
-    writers: dict[Value, Port] = field(default_factory=dict)
-    readers: dict[Value, list[Port]] = field(default_factory=dict)
-    nodes_of: dict[tuple[Equation | None, str, int], int] = field(default_factory=dict)
-    flow: Flow = field(default_factory=Flow)
-    pinned: dict[Value, Value] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    exchangeable: Axes = ()
-
-    def total_flops(self) -> int:
-        """Operations of the one-device program in one call."""
-        total = 0
-        for node in self.nodes:
-            rule = find_rule(node.call.primitive) if node.call else None
-            if rule and node.call:
-                total += rule.flops(node.call) * node.count
-        return total
-
-
-@dataclass(frozen=True, slots=True)
-class Boundary:
-    """What the user fixed at the ends of the program, and what is asked of values inside.
-
-    Attributes:
-        argument_paths: Name of each argument leaf.
-        result_paths: Name of each result leaf.
-        argument_words: Words asked for, by position; None leaves a leaf free.
-        result_words: The same for results.
-        ties: For a result, the argument whose words it shares.
-        donated: Arguments whose place a result that is tied to them takes.
-        inner_words: Words that values inside have when they are read, as if each went through a
-            `pin`; the program stays the same.
-    """
-
-    argument_paths: tuple[str, ...]
-    result_paths: tuple[str, ...]
-    argument_words: tuple[NdSbp | None, ...]
-    result_words: tuple[NdSbp | None, ...]
-    ties: Mapping[int, int] = field(default_factory=dict)
-    donated: frozenset[int] = frozenset()
-    inner_words: Mapping[Value, NdSbp] = field(default_factory=dict)
 
 
 def build_graph(
@@ -156,7 +58,9 @@ def build_graph(
         SignatureError: A pin does not fit its value.
         PlanError: Pins contradict each other.
     """
-    graph = Graph(mesh, flow=analyse(traced.block), exchangeable=exchangeable)
+    graph = Graph(
+        mesh, flow=analyse(traced.block), notes=list(traced.notes), exchangeable=exchangeable
+    )
     builder = _Builder(graph, costs, reduce_dtype, held, boundary.inner_words)
     block = traced.block
     arguments = zip(block.inputs, boundary.argument_words, boundary.argument_paths, strict=False)
@@ -230,6 +134,8 @@ class _Builder:
         self.same_prices: dict[bytes, NDArray[np.float64]] = {}
         self.prices: dict[Any, NDArray[np.float64]] = {}
         self.whole = (B,) * len(graph.mesh.sizes)
+        self.sealed_reads: Axes = ()
+        self.sealed_writes: Axes = ()
 
     def add(self, node: Node, key: tuple[Equation | None, str, int]) -> int:
         self.graph.nodes.append(node)
@@ -257,7 +163,7 @@ class _Builder:
         return self.add(Node(name, source, domain, self.prices[size], count), key)
 
     def write(self, value: Value, node: int, words: tuple[Words, ...], count: int) -> None:
-        self.graph.writers[value] = Port(node, words, count)
+        self.graph.writers[value] = Port(node, words, count, self.sealed_writes)
         if value in self.inner_words:
             self.pin_inside(value, self.graph.nodes[node].source, count)
 
@@ -275,7 +181,8 @@ class _Builder:
     def read(self, atom: Atom, node: int, words: tuple[Words, ...], count: int) -> None:
         if isinstance(atom, Value):
             atom = self.graph.pinned.get(atom, atom)
-            self.graph.readers.setdefault(atom, []).append(Port(node, words, count))
+            port = Port(node, words, count, self.sealed_reads)
+            self.graph.readers.setdefault(atom, []).append(port)
 
     def shifted(self, words: tuple[Words, ...], shift: Shift) -> tuple[Words, ...]:
         """The words on the other side of a loop; equal requests share one tuple."""
@@ -286,7 +193,10 @@ class _Builder:
         return self.operand_words[key]
 
     def read_block(self, block: Block, count: int) -> None:
+        outside = self.sealed_reads, self.sealed_writes
         for equation in block.equations:
+            self.sealed_reads = self.numbers(equation.sealed_reads)
+            self.sealed_writes = self.numbers(equation.sealed_writes)
             match equation.name:
                 case "scan":
                     self.read_scan(equation, count)
@@ -303,6 +213,11 @@ class _Builder:
                         self.pass_through(equation, "barrier", k, atom, {value: count}, count)
                 case _:
                     self.read_call(equation, count)
+        self.sealed_reads, self.sealed_writes = outside
+
+    def numbers(self, axes: Collection[str]) -> Axes:
+        """Numbers of mesh axes."""
+        return tuple(k for k, axis in enumerate(self.graph.mesh.axes) if axis in axes)
 
     def read_call(self, equation: Equation, count: int) -> None:
         call = call_of(equation)

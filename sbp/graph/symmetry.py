@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sbp.algebra import Words
 from sbp.cost_model import CostModel
 from sbp.factors import NdSignature
-from sbp.graph.builder import Axes, Graph, Node, Port
+from sbp.graph.choices import Axes, Graph, Node, Port
 from sbp.graph.domains import Domain
 
 Order = tuple[int, ...]

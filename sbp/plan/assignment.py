@@ -95,7 +95,10 @@ class Assignment:
         written, shared = self.written(value), self.shared(value)
         table = self._table(value)
         prices = [table.cost[table.index[w], table.index[wanted]] for w in (written, shared)]
-        return shared if prices[1] < prices[0] else written
+        sealed = {a for port in self.boxing.graph.readers[value] for a in port.sealed}
+        sealed.intersection_update(self.boxing.graph.writers[value].sealed)
+        is_open = all(written[axis] == shared[axis] for axis in sealed)
+        return shared if prices[1] < prices[0] and is_open else written
 
     def route(self, value: Value, wanted: Words) -> tuple[tuple[Words, Words], ...]:
         """The changes of words, one after the other, that bring a value to a reader."""

@@ -88,6 +88,7 @@ class _Graphs:
         self.reduce_dtype = reduce_dtype
         self._program = (traced, mesh, costs, boundary, reduce_dtype)
         self._tables = Tables(costs)
+        self.is_sealed = any(e.is_sealed for e in traced.block.equations)
 
     @functools.cached_property
     def kinds(self) -> Graph:
@@ -218,7 +219,9 @@ def _solve_on_many_axes(
 ) -> tuple[BoxingGraph, Solution]:
     """Searches among the graphs that `build` makes of those of the program."""
     costs, found = graphs.costs, None
-    if axes_alike(costs) and num_equations > MAX_EQUATIONS_WITHOUT_KINDS:
+    few = num_equations <= MAX_EQUATIONS_WITHOUT_KINDS
+    # Up to the order of the axes, nothing says what is boxed on one of them.
+    if axes_alike(costs) and not few and not graphs.is_sealed:
         found = plan_by_kinds(graphs.kinds, build, graphs.reduce_dtype)
     if found and (found[1].gap <= GAP_OF_KINDS or INTERRUPTED in found[1].method):
         return found

@@ -8,7 +8,7 @@ import sbp
 NAMES = [
     "B", "BoxingError", "Cluster", "MeshRanking", "NdSbp", "P", "Plan", "PlanError", "S",
     "SbpError", "SignatureError", "Step", "audit", "box", "boxing_path", "from_partition_spec",
-    "named_sharding", "parallelize", "partition_spec", "pin", "show", "signatures",
+    "named_sharding", "parallelize", "partition_spec", "pin", "show", "signature", "signatures",
     "suggest_mesh", "verify_signature", "words",
 ]  # fmt: skip
 
