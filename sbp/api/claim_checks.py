@@ -24,7 +24,7 @@ from sbp.problem import Problem
 from sbp.program import Traced
 from sbp.search import solve_optimally
 
-MOST_REPAIRS = 3
+MOST_REPAIRS = 2
 """Claims that hold, named in an error beside `strict=False`."""
 
 MOST_TRIED = 512
