@@ -5,7 +5,7 @@ no more than the limit, and activations that are computed again leave little els
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import sbp
@@ -20,17 +20,13 @@ MOST_TEMPORARY_MB = 16.5
 """Of a loop over blocks with `jax.checkpoint`; by hand, FSDP's temporaries are 16.3 MB."""
 STATE_MB = 3 * 4 * 3_448_064 / 8 / 1e6
 """An eighth of parameters and moments."""
-RECOMPUTED = (
-    Ours("sbp bytes", "bytes"),
-    Ours(LEAST_MEMORY, "bytes", memory_limit=round((MOST_TEMPORARY_MB + STATE_MB) * 1e6)),
-)
 
 
 def limited(
     sizes: tuple[int, ...], rows: Sequence[Row], config: gpt.GPTConfig = gpt.BENCHMARK,
     target: Path | None = None,
 ) -> tuple[list[Row], list[Goal]]:  # fmt: skip
-    """A plan by bytes under the limit of what the leanest peer holds, and whether it is kept.
+    """Plans by bytes under the limit of what the leanest peer holds, and whether they keep it.
 
     Args:
         sizes: Of the mesh.
@@ -40,31 +36,48 @@ def limited(
     """
     held = [figures.memory_nbytes for row in rows for figures in (row.cpu, row.h100) if figures]
     limit = min(held)
-    asked = Ours(LEAST_MEMORY, "bytes", memory_limit=limit)
     where = f"mesh {','.join(map(str, sizes))}"
-    try:
-        (row,) = our_rows(sizes, (asked,), config, target)
-    except sbp.PlanError as error:
-        return [], [no_plan(where, limit, error)]
-    return [row], list(kept(where, limit, row))
+    found, goals = [], []
+    for asked in least_memory(limit, target):
+        try:
+            (row,) = our_rows(sizes, (asked,), config, target)
+        except sbp.PlanError as error:
+            goals.append(no_plan(where, limit, error))
+        else:
+            found.append(row)
+            goals.append(kept(where, limit, row, asked.hardware))
+    return found, goals
 
 
-def kept(where: str, limit: int, row: Row) -> Iterator[Goal]:
-    """Whether the programs of a row hold no more than a limit.
+def least_memory(limit: int, target: Path | None) -> list[Ours]:
+    """Plans under a limit, each for the backend that shall keep it.
+
+    Args:
+        limit: In bytes.
+        target: XLA's description of H100, if it is to be compiled for.
+    """
+    here = Ours(f"{LEAST_MEMORY} CPU", "bytes", "cpu", memory_limit=limit)
+    there = Ours(LEAST_MEMORY, "bytes", memory_limit=limit)
+    return [here, there] if target else [here]
+
+
+def kept(where: str, limit: int, row: Row, hardware: str) -> Goal:
+    """Whether the program of a row, for the machine that it was planned for, keeps to a limit.
 
     Args:
         where: The mesh.
         limit: In bytes.
         row: Planned under it.
+        hardware: The machine.
     """
     assert row.plan is not None, "peers have no limit"
-    for backend, figures in _programs(row):
-        yield Goal(
-            "G6", f"{where}, {backend}, limit {limit / 1e6:.1f} MB",
-            f"{figures.memory_nbytes / 1e6:.1f} MB; planned {row.plan.memory_nbytes / 1e6:.1f}, "
-            f"sends {figures.sent_nbytes / 1e6:.3f}",
-            "<= the limit", figures.memory_nbytes <= limit,
-        )  # fmt: skip
+    backend, figures = _program(row, hardware)
+    return Goal(
+        "G6", f"{where}, {backend}, limit {limit / 1e6:.1f} MB",
+        f"{figures.memory_nbytes / 1e6:.1f} MB; planned {row.plan.memory_nbytes / 1e6:.1f}, "
+        f"sends {figures.sent_nbytes / 1e6:.3f}",
+        "<= the limit", figures.memory_nbytes <= limit,
+    )  # fmt: skip
 
 
 def no_plan(where: str, limit: int, error: sbp.PlanError) -> Goal:
@@ -82,44 +95,43 @@ def no_plan(where: str, limit: int, error: sbp.PlanError) -> Goal:
 def recomputed(
     target: Path | None = None, config: gpt.GPTConfig = gpt.BENCHMARK
 ) -> tuple[list[Row], list[Goal]]:
-    """The step whose loop computes activations again.
+    """The step whose loop computes activations again, with as little memory as there is a plan for.
 
     Args:
         target: XLA's description of H100, to compile for it too.
         config: The model.
     """
     config = dataclasses.replace(config, scan_layers=True, remat=True)
+    where = f"mesh {','.join(map(str, MESH))}, remat + scan"
     rows, goals = [], []
-    for asked in RECOMPUTED:
-        where = f"mesh {','.join(map(str, MESH))}, remat + scan"
+    for asked in least_memory(round((MOST_TEMPORARY_MB + STATE_MB) * 1e6), target):
         try:
             (row,) = our_rows(MESH, (asked,), config, target)
         except sbp.PlanError as error:
-            goals.append(no_plan(where, asked.memory_limit or 0, error))
-        else:
-            rows.append(row)
-            goals += little_else(where, row)
+            nearest = int(error.how[0].removeprefix("memory_limit="))
+            (row,) = our_rows(MESH, (asked._replace(memory_limit=nearest),), config, target)
+        rows.append(row)
+        goals.append(little_else(where, row, asked.hardware))
     return rows, goals
 
 
-def little_else(where: str, row: Row) -> Iterator[Goal]:
-    """Whether the temporaries of a row's programs are few.
+def little_else(where: str, row: Row, hardware: str) -> Goal:
+    """Whether the temporaries of a row's program are few.
 
     Args:
         where: The mesh.
         row: Of a step that computes activations again.
+        hardware: The machine that it was planned for.
     """
-    for backend, figures in _programs(row):
-        temporary = figures.temporary_nbytes / 1e6
-        yield Goal(
-            "G6", f"{where}, {backend}, {row.name}",
-            f"temporaries {temporary:.1f} MB of {figures.memory_nbytes / 1e6:.1f}, "
-            f"sends {figures.sent_nbytes / 1e6:.3f}",
-            f"<= {MOST_TEMPORARY_MB} MB", temporary <= MOST_TEMPORARY_MB,
-        )  # fmt: skip
+    backend, figures = _program(row, hardware)
+    temporary = figures.temporary_nbytes / 1e6
+    return Goal(
+        "G6", f"{where}, {backend}, {row.name}",
+        f"temporaries {temporary:.1f} MB of {figures.memory_nbytes / 1e6:.1f}, "
+        f"sends {figures.sent_nbytes / 1e6:.3f}",
+        f"<= {MOST_TEMPORARY_MB} MB", temporary <= MOST_TEMPORARY_MB,
+    )  # fmt: skip
 
 
-def _programs(row: Row) -> Iterator[tuple[str, Figures]]:
-    yield "CPU", row.cpu
-    if row.h100:
-        yield "H100", row.h100
+def _program(row: Row, hardware: str) -> tuple[str, Figures]:
+    return ("H100", row.h100) if hardware == "h100" and row.h100 else ("CPU", row.cpu)

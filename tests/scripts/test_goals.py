@@ -1,5 +1,6 @@
 """Goals are computed from what was measured: each figure that is worse than wanted is not met."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -78,8 +79,8 @@ def test_memory_is_held_against_peers_that_send_as_little():
 @pytest.mark.parametrize(("held", "is_kept"), [(70, True), (71, False)])
 def test_a_program_is_held_against_the_limit_of_its_plan(held, is_kept):
     row = ours(held=held)._replace(h100=Figures(19e6, 4, 4, 0, 70))
-    here, there = memory.kept("mesh 8", 70, row)
-    assert (here.met, there.met) == (is_kept, True)
+    assert memory.kept("mesh 8", 70, row, "cpu").met == is_kept
+    assert memory.kept("mesh 8", 70, row, "h100").met
 
 
 def test_a_limit_is_what_the_leanest_peer_holds_on_either_backend(monkeypatch):
@@ -91,15 +92,30 @@ def test_a_limit_is_what_the_leanest_peer_holds_on_either_backend(monkeypatch):
 
     monkeypatch.setattr(memory, "our_rows", our_rows)
     lean = PEER._replace(h100=Figures(30e6, 4, 4, 0, 80))
-    rows, (goal,) = memory.limited((2, 4), [PEER, lean])
-    assert [ours.memory_limit for ours in asked] == [80]
-    assert (rows, goal.met, goal.figure) == ([], False, "train_step needs 1 GiB")
+    rows, (here, there) = memory.limited((2, 4), [PEER, lean], target=Path("h100"))
+    assert [(ours.hardware, ours.memory_limit) for ours in asked] == [("cpu", 80), ("h100", 80)]
+    assert (rows, here.met, there.figure) == ([], False, "train_step needs 1 GiB")
 
 
 @pytest.mark.parametrize(("nbytes", "is_met"), [(16_500_000, True), (16_600_000, False)])
 def test_temporaries_are_those_of_the_goal(nbytes, is_met):
     row = ours()._replace(cpu=Figures(19e6, 4, 4, 0, 100, nbytes))
-    assert [goal.met for goal in memory.little_else("mesh 8", row)] == [is_met]
+    assert memory.little_else("mesh 8", row, "cpu").met == is_met
+
+
+def test_where_no_plan_has_so_little_the_leanest_is_shown(monkeypatch):
+    asked = []
+
+    def our_rows(sizes, wanted, config, target):
+        asked.extend(wanted)
+        if len(asked) == 1:
+            raise sbp.PlanError("train_step needs more", how=["memory_limit=99", "more devices"])
+        return [ours()._replace(cpu=Figures(19e6, 4, 4, 0, 100, 17_000_000))]
+
+    monkeypatch.setattr(memory, "our_rows", our_rows)
+    _, (goal,) = memory.recomputed()
+    assert asked[1].memory_limit == 99
+    assert (goal.met, goal.figure[:22]) == (False, "temporaries 17.0 MB of")
 
 
 def test_only_what_may_be_the_fastest_runs_all_rounds(monkeypatch):
