@@ -250,3 +250,13 @@ def test_the_partitioner_has_the_ends_of_the_plan():
     assert nbytes is not None
     assert nbytes > 50 * matmuls.least_nbytes(cases["F3"])
     assert matmuls.partitioned_nbytes(matmuls.best_of(cases["F7"])) is None
+
+
+@pytest.mark.parametrize(("seconds", "verdicts"), [(1.6, [False, True]), (1.8, [False, False])])
+def test_a_step_is_also_held_against_the_fastest_that_is_written_by_hand(seconds, verdicts):
+    quick = PEER._replace(name="GSPMD ZeRO-1", seconds=(1.5, 1.5))
+    by_hand = PEER._replace(name="shard_map DP", seconds=(1.7, 1.9, 1.8))
+    rows = [ours(seconds=seconds), ours("sbp time", seconds=9.0), quick, by_hand]
+    goals = [goal for goal in goals_of((8,), rows, 4) if goal.name == "G10"]
+    assert [goal.met for goal in goals] == verdicts
+    assert [goal.case.rpartition(" over ")[2] for goal in goals] == [quick.name, by_hand.name]
