@@ -100,7 +100,8 @@ def spread(
     Args:
         request: None, words for everything, a sequence of tree prefixes (one a tree), or a mapping
             from path pattern to words, the first pattern that fits a leaf counts. A pattern also
-            fits everything below the path it names.
+            fits everything below the path it names. A list of `(pattern, words)` under a pattern is
+            a table for the leaves below: each has a rule, and each rule a leaf.
         trees: Trees of arrays or structs, by name.
         mesh: The mesh.
         what: `in_sbp` or `out_sbp`, for errors.
@@ -137,19 +138,16 @@ def _by_pattern(
                 why=_shown(paths),
                 how=f"give text, or words by position: {what}=('dp: S(0)', None)",
             )
-        fits = [
-            k
-            for k, path in enumerate(paths)
-            if path == pattern
-            or path.startswith(f"{pattern}.")
-            or fnmatch.fnmatchcase(path, pattern)
-        ]
+        fits = [k for k, path in enumerate(paths) if _fits(pattern, path)]
         if not fits:
             raise _unused(pattern, paths, mesh, what)
         if all(taken[k] for k in fits):
             raise _shadowed(pattern, list(patterns), what)
         if isinstance(asked, WORDS) or asked is None:
             found = dict.fromkeys(fits, asked)
+        elif _is_table(asked):
+            below = [paths[k].removeprefix(pattern).removeprefix(".") for k in fits]
+            found = dict(zip(fits, _by_table(asked, below, f"{what} {pattern}"), strict=True))
         elif pattern in trees:
             found = dict(
                 zip(fits, prefix_words(asked, trees[pattern], f"{what} {pattern}"), strict=True)
@@ -158,12 +156,59 @@ def _by_pattern(
             raise SignatureError(
                 f"{what} gives {type(asked).__name__} for the pattern {pattern!r}",
                 why="A tree of words can stand only under the name of a whole argument.",
-                how="give one text such as 'dp: S(0)' for a pattern",
+                how=[
+                    "give one text such as 'dp: S(0)' for a pattern",
+                    "give a table of rules: [('*.w', 'dp: S(0)'), ('*', 'dp: B')]",
+                ],
             )
         for k, words in found.items():
             if not taken[k]:
                 requests[k], taken[k] = words, True
     return requests
+
+
+def _fits(pattern: str, path: str) -> bool:
+    """Whether a pattern is a path, or that of something above it, or matches it."""
+    above = path == pattern or path.startswith(f"{pattern}.")
+    return above or fnmatch.fnmatchcase(path, pattern)
+
+
+def _is_table(asked: Any) -> bool:
+    return isinstance(asked, list) and bool(asked) and all(
+        isinstance(rule, tuple)
+        and len(rule) == 2
+        and isinstance(rule[0], str)
+        and ":" not in rule[0]
+        and (rule[1] is None or isinstance(rule[1], WORDS))
+        for rule in asked
+    )  # fmt: skip
+
+
+def _by_table(rules: Sequence[tuple[str, Any]], paths: Sequence[str], where: str) -> list[Any]:
+    """Words by the first rule that fits a leaf: every leaf has one, and every rule a leaf."""
+    found = [next((k for k, rule in enumerate(rules) if _fits(rule[0], path)), None)
+             for path in paths]  # fmt: skip
+    missing = [path for path, k in zip(paths, found, strict=True) if k is None]
+    unused = [pattern for k, (pattern, _) in enumerate(rules) if k not in found]
+    if missing or unused:
+        lists = [f"Without a rule: {', '.join(missing)}"] if missing else []
+        lists += [f"Rules without a leaf: {', '.join(map(repr, unused))}"] if unused else []
+        raise SignatureError(
+            f"the table has no rule for {len(missing)} of {len(paths)} leaves, and {len(unused)} "
+            f"of {len(rules)} rules have no leaf",
+            where=where,
+            why="The first rule that fits a leaf counts; a leaf without one, or a rule without a "
+            "leaf, is a spelling mistake.\n" + "\n".join(lists),
+            how=[
+                *(["end with ('*', None), which leaves the rest free"] if missing else []),
+                *(
+                    ["remove the rule, or put it before one that takes its leaves"]
+                    if unused
+                    else []
+                ),
+            ],
+        )
+    return [rules[k][1] for k in found if k is not None]
 
 
 def _shown(paths: Sequence[str]) -> str:

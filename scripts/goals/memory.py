@@ -40,7 +40,7 @@ def limited(
     found, goals = [], []
     for asked in least_memory(limit, target):
         try:
-            (row,) = our_rows(sizes, (asked,), config, target)
+            (row,) = our_rows(sizes, (asked,), config, _target(asked, target))
         except sbp.PlanError as error:
             goals.append(no_plan(where, limit, error))
         else:
@@ -106,10 +106,11 @@ def recomputed(
     rows, goals = [], []
     for asked in least_memory(round((MOST_TEMPORARY_MB + STATE_MB) * 1e6), target):
         try:
-            (row,) = our_rows(MESH, (asked,), config, target)
+            (row,) = our_rows(MESH, (asked,), config, _target(asked, target))
         except sbp.PlanError as error:
             nearest = int(error.how[0].removeprefix("memory_limit="))
-            (row,) = our_rows(MESH, (asked._replace(memory_limit=nearest),), config, target)
+            asked = asked._replace(memory_limit=nearest)
+            (row,) = our_rows(MESH, (asked,), config, _target(asked, target))
         rows.append(row)
         goals.append(little_else(where, row, asked.hardware))
     return rows, goals
@@ -135,3 +136,8 @@ def little_else(where: str, row: Row, hardware: str) -> Goal:
 
 def _program(row: Row, hardware: str) -> tuple[str, Figures]:
     return ("H100", row.h100) if hardware == "h100" and row.h100 else ("CPU", row.cpu)
+
+
+def _target(asked: Ours, target: Path | None) -> Path | None:
+    """What is planned for the CPU need not be compiled for another machine."""
+    return target if asked.hardware == "h100" else None

@@ -43,3 +43,43 @@ def test_words_of_the_one_result_have_no_path(asked):
         "  Words are written 'axis: word', separated by commas.\n"
         "Fix: write for example 'dp: S(0), tp: B'"
     )
+
+
+TREE = {"block": {"w": X, "b": X[0], "scale": X[:1]}, "head": X}
+
+
+def words_of(request, **options):
+    step = sbp.parallelize(lambda params: params, mesh=MESH, in_sbp=request, **options)
+    return {path: str(words) for path, words in step.plan(TREE).arguments}
+
+
+def test_a_table_gives_each_leaf_the_words_of_the_first_rule_that_fits():
+    table = [
+        ("block.w", "dp: S(0), tp: S(1)"), ("block.*", "dp: B, tp: B"), ("*", "dp: S(1), tp: B"),
+    ]  # fmt: skip
+    assert words_of({"params": table}) == {
+        "params.block.b": "(dp: B, tp: B)", "params.block.scale": "(dp: B, tp: B)",
+        "params.block.w": "(dp: S(0), tp: S(1))", "params.head": "(dp: S(1), tp: B)",
+    }  # fmt: skip
+
+
+def test_a_table_may_leave_leaves_free_and_stand_beside_patterns():
+    table = [("w", "tp: S(1)"), ("*", None)]
+    found = words_of({"params.block": table, "params.head": "dp: S(1), tp: S(0)"})
+    assert found["params.block.w"].endswith("tp: S(1))")
+    assert found["params.head"] == "(dp: S(1), tp: S(0))"
+
+
+def test_leaves_without_a_rule_and_rules_without_a_leaf_are_listed():
+    table = [("block.w", "tp: S(1)"), ("block.weight", "tp: S(0)"), ("*.w", "tp: S(0)")]
+    with pytest.raises(sbp.SignatureError) as caught:
+        words_of({"params": table})
+    assert str(caught.value) == (
+        "the table has no rule for 3 of 4 leaves, and 2 of 3 rules have no leaf (in_sbp params).\n"
+        "  The first rule that fits a leaf counts; a leaf without one, or a rule without a leaf, "
+        "is a spelling mistake.\n"
+        "  Without a rule: block.b, block.scale, head\n"
+        "  Rules without a leaf: 'block.weight', '*.w'\n"
+        "Fix one of: end with ('*', None), which leaves the rest free | remove the rule, or put it "
+        "before one that takes its leaves"
+    )
