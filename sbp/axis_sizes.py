@@ -11,7 +11,9 @@ from typing import Any, cast
 
 from sbp.errors import SbpError
 
-_ITEM = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(-?\d+)\s*")
+_ITEM = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(-?\d{1,18})\s*")
+_MOST_SHOWN = 60
+"""Characters of what a user wrote that an error repeats."""
 
 
 def axis_sizes(mesh: object, where: str) -> dict[str, int]:
@@ -45,8 +47,9 @@ def parse_axes(text: str, where: str) -> dict[str, int]:
     for item in text.split(","):
         match = _ITEM.fullmatch(item)
         if match is None:
+            shown, wrong = (_shortened(t) for t in (text, item.strip()))
             raise SbpError(
-                f"mesh {text!r} has the item {item.strip()!r}",
+                f"mesh {shown!r} has the item {wrong!r}",
                 where=where,
                 why="A mesh is a list of axes, each a name, '=' and a whole number.",
                 how="write it like 'dp=2,tp=4'",
@@ -62,6 +65,10 @@ def parse_axes(text: str, where: str) -> dict[str, int]:
         axes[name] = size
     _check(axes, where)
     return axes
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def format_axes(sizes: Mapping[Any, Any]) -> str:

@@ -67,10 +67,14 @@ class Options:
 def choose(name: str, value: Any, allowed: Sequence[str]) -> str:
     """Checks an option that has a few values."""
     if value not in allowed:
+        close = difflib.get_close_matches(value, allowed, n=1) if isinstance(value, str) else []
         raise SbpError(
             f"{name}={value!r} is not an option",
             why=f"The options are {', '.join(map(repr, allowed))}.",
-            how=f"{name}={allowed[0]!r} is the default",
+            how=[
+                *(f"{name}={option!r}" for option in close),
+                f"{name}={allowed[0]!r} is the default",
+            ],
         )
     return value
 

@@ -70,7 +70,7 @@ def build_graph(
             if tied == k:
                 name = result_name(boundary.result_paths[result])
                 other = _checked(boundary.result_words[result], value, mesh, name, "out_sbp")
-                pinned = _merge(pinned, other, f"argument {path}, {name}")
+                pinned = _merge(pinned, other, mesh, f"argument {path}, {name}")
         domain = builder.allowed(value.type, pinned, partial=False)
         node = builder.value_node(f"argument {path}", "", domain, 1, (None, "argument", k))
         builder.write(value, node, domain.labels, 1)
@@ -102,12 +102,12 @@ def _checked(words: NdSbp | None, atom: Atom, mesh: Mesh, where: str, what: str)
     return check_words(words, atom.type, mesh, where, what=what) if words else None
 
 
-def _merge(first: NdSbp | None, second: NdSbp | None, where: str) -> NdSbp | None:
+def _merge(first: NdSbp | None, second: NdSbp | None, mesh: Mesh, where: str) -> NdSbp | None:
     if first is None or second is None:
         return first or second
     for axis, one in first.items():
         other = second.get(axis, one)
-        if one != other:
+        if one != other and mesh.sizes[mesh.axes.index(axis)] > 1:
             raise PlanError(
                 f"in_sbp '{axis}: {one}' and out_sbp '{axis}: {other}' contradict each other",
                 where=where,
@@ -115,7 +115,7 @@ def _merge(first: NdSbp | None, second: NdSbp | None, where: str) -> NdSbp | Non
                 "have the same words.",
                 how=[f"out_sbp '{axis}: {one}'", f"in_sbp '{axis}: {other}'", "tie=None"],
             )
-    return NdSbp({**first, **second})
+    return NdSbp({**second, **first})
 
 
 class _Builder:

@@ -92,7 +92,13 @@ def answer(plan: "Plan", asked: Any, word: Any, which: int | str | None) -> Answ
     has = NdSbp.of(graph.mesh.axes, target.words)
     if laws.fits(graph, target.words, request):
         why = laws.asked_by(origin.boundary, target)
-        return Answer("same", f"{target.name} is {asked_text} already: {has}{why}")
+        single = [
+            axis
+            for axis, size in zip(graph.mesh.axes, graph.mesh.sizes, strict=True)
+            if size == 1 and request.get(axis, has[axis]) != has[axis]
+        ]
+        equal = f"; on {', '.join(single)}, of one device, all words are the same" if single else ""
+        return Answer("same", f"{target.name} is {asked_text} already: {has}{why}{equal}")
     if laws.is_read_so(origin.assignment, target, request):
         text = f"{target.name} is boxed to {asked_text} already, for all that read it"
         return Answer("same", text)

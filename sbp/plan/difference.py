@@ -1,6 +1,7 @@
 """Two plans side by side: what the second does differently.
 
-Comes in: two plans, of one function and mesh or of several. Goes out: text, a line a difference.
+Comes in: two plans, of one function and mesh or of several. Goes out: text, a line a difference,
+none wider than those of `explain`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sbp.algebra import NdSbp
 from sbp.boxing import format_nbytes
 from sbp.errors import SbpError
-from sbp.plan.explain import format_apart, format_seconds, format_wire
+from sbp.plan.explain import MAX_COLUMNS, format_apart, format_seconds, format_wire, shortened
 from sbp.plan.rows import BoxingRow
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def diff(plan: "Plan", other: "Plan") -> str:
     lines += _ends("argument", plan.arguments, other.arguments)
     lines += _ends("result", plan.results, other.results)
     lines += _boxings(plan.boxings, other.boxings)
-    return "\n".join(lines) or NO_DIFFERENCE
+    return "\n".join(shortened(line, MAX_COLUMNS) for line in lines) or NO_DIFFERENCE
 
 
 def _frames(plan: "Plan", other: "Plan") -> Iterator[str]:

@@ -104,7 +104,10 @@ class _Recorder:
             if scope.find(atom, dst) is None:
                 source = scope.find(atom, src)
                 assert source is not None, (atom, src)
-                scope.hold(atom, dst, self.part(tape, atom, dst, source))
+                steps = self.assignment.path(atom, src, dst)
+                is_renamed = all(step.kind == "relabel" for step in steps)
+                new = source if is_renamed else self.part(tape, atom, dst, source)
+                scope.hold(atom, dst, new)
         at = scope.find(atom, words)
         assert at is not None, (atom, words)
         return at
@@ -174,7 +177,9 @@ class _Recorder:
     ) -> tuple[Buffer, tuple[Step, ...]]:
         """The local steps in front."""
         while steps and steps[0].is_local:
-            at, steps = self.part(tape, value, steps[0].dst, at), steps[1:]
+            if steps[0].kind != "relabel":
+                at = self.part(tape, value, steps[0].dst, at)
+            steps = steps[1:]
         return at, steps
 
     def force(self, buffers: Sequence[Buffer]) -> None:

@@ -37,3 +37,9 @@ def test_what_is_none_is_refused_where_it_was_given(mesh):
         axis_sizes(mesh, "here")
     assert caught.value.where == "here"
     assert caught.value.how
+
+
+def test_what_is_too_long_to_be_a_number_is_not_repeated_whole():
+    with pytest.raises(SbpError, match="has the item") as caught:
+        axis_sizes("dp=" + "9" * 5000, "make_mesh")
+    assert len(str(caught.value)) < 400

@@ -36,6 +36,10 @@ OPTIONS = {
 objective='speed' is not an option.
   The options are 'time', 'bytes', 'wire'.
 Fix: objective='time' is the default""",
+    ("objective", "byte"): """\
+objective='byte' is not an option.
+  The options are 'time', 'bytes', 'wire'.
+Fix one of: objective='bytes' | objective='time' is the default""",
     ("search", "fast"): """\
 search='fast' is not an option.
   The options are 'optimal', 'greedy', 'exhaustive'.

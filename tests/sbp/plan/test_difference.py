@@ -2,10 +2,13 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 import flowjax
 import sbp
+from tests.one_device import MESH
 from tests.sbp.plan.test_plan import W1, W2, X, mlp, plan_of
 
 
@@ -69,3 +72,17 @@ def test_what_is_not_a_plan_is_refused(other):
         "  It compares two plans.\n"
         "Fix one of: plan.diff(step.plan(...)) | plan.diff(sbp.Plan.load(path))"
     )
+
+
+def test_no_line_is_wider_than_those_of_explain():
+    def long(x):
+        return {"a_rather_long_name_" * 20: x * 2}
+
+    x = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    plans = [
+        sbp.parallelize(long, mesh=MESH, in_sbp=f"dp: S({dim})", out_sbp=f"dp: S({dim})").plan(x)
+        for dim in (0, 1)
+    ]
+    lines = plans[0].diff(plans[1]).splitlines()
+    assert max(map(len, lines)) == 200
+    assert any("..." in line and line.endswith("-> (dp: S(1), tp: S(0))") for line in lines)

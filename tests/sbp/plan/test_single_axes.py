@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import flowjax
 import sbp
 from sbp.cost_model import CostModel
 from sbp.graph import Boundary, Mesh, Tables, axes_alike, build_graph, connect
@@ -90,3 +91,36 @@ def test_words_asked_on_an_axis_of_one_device_hold_and_are_shown(arguments, resu
     word = f"(one: {into['one']})" if into else "(one: "
     assert any(word in row.dst and not row.nbytes for row in plan.boxings)
     assert_same(step(X, W), fn(X, W))
+
+
+ONE = flowjax.make_mesh("dp=1,tp=8")
+V = whole(16, 8, seed=1)
+
+
+def pinned(x, w):
+    return sbp.pin(x @ w, dp="S(0)") * 2
+
+
+def test_another_word_on_an_axis_of_one_device_costs_nothing_and_takes_no_memory():
+    words = {"x": "dp: S(1), tp: B", "w": "tp: S(1)"}
+    step = sbp.parallelize(pinned, mesh=ONE, in_sbp=words)
+    plan = step.plan(X, V)
+    assert {(row.collective, row.nbytes, row.seconds) for row in plan.boxings} == {
+        ("relabel", 0, 0)
+    }
+    assert "boxed copies" not in dict(plan.memory_parts)
+    assert_same(step(X, V), X @ V * 2)
+    why = str(plan.why("x", "dp: S(0)"))
+    assert why.endswith("; on dp, of one device, all words are the same")
+
+
+def test_tied_ends_may_have_other_words_on_an_axis_of_one_device():
+    step = sbp.parallelize(
+        lambda x: x + 1, mesh=ONE, in_sbp={"x": "dp: S(0)"}, out_sbp="dp: S(1)", donate_argnums=0
+    )
+    assert_same(step(X), X + 1)
+    with pytest.raises(sbp.PlanError, match="contradict"):
+        sbp.parallelize(
+            lambda x: x + 1, mesh=ONE, in_sbp={"x": "tp: S(0)"}, out_sbp="tp: S(1)",
+            donate_argnums=0,
+        ).plan(X)  # fmt: skip
