@@ -2,5 +2,7 @@
 
 from flowjax.mesh import make_mesh as make_mesh
 from flowjax.mesh import parse_mesh as parse_mesh
+from flowjax.zero import fsdp as fsdp
+from flowjax.zero import zero as zero
 
 __version__ = "0.1.0"

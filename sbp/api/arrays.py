@@ -86,9 +86,7 @@ def box(array: Any, dst: Any, mesh: Any = None) -> jax.Array:
             how="give a mesh of devices: flowjax.make_mesh(...)",
         )
     axes = Mesh(tuple(target.axis_names), sizes)
-    asked = check_words(
-        as_words(dst, target, len(kind.shape), "dst"), kind, axes, "dst", what="box"
-    )
+    asked = check_words(as_words(dst, target, kind, "dst"), kind, axes, "dst", what="box")
     wanted = NdSbp.of(axes.axes, asked.on(axes.axes))
     _check_partial(wanted, target)
     sharding = NamedSharding(target, spec_of(axes.axes, wanted.on(axes.axes), kind.ndim))
@@ -151,7 +149,7 @@ def boxing_steps(src: Any, dst: Any, shape: Any, dtype: Any, mesh: Any) -> tuple
     sizes = mesh_sizes(mesh)
     axes = Mesh(tuple(mesh.axis_names), sizes)
     ends = [
-        check_words(as_words(w, mesh, kind.ndim, name), kind, axes, name, what=name).on(axes.axes)
+        check_words(as_words(w, mesh, kind, name), kind, axes, name, what=name).on(axes.axes)
         for name, w in (("src", src), ("dst", dst))
     ]
     return boxing_path(ends[0], ends[1], kind, axes.sizes, axes=axes.axes)

@@ -6,7 +6,8 @@ by name, by path pattern, or as a tree prefix. Goes out: an `NdSbp` or None for 
 
 import difflib
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,22 +17,41 @@ from sbp.algebra import ArrayType, NdSbp, format_type
 from sbp.errors import SignatureError
 from sbp.specs import from_partition_spec
 
-WORDS = (NdSbp, str, PartitionSpec, NamedSharding)
+
+@dataclass(frozen=True, slots=True)
+class WordRule:
+    """Words that depend on the array: a rule stands wherever words do.
+
+    Attributes:
+        name: What it is called in errors.
+        words: Takes an array's type and the mesh's sizes by axis name, gives the words.
+    """
+
+    name: str
+    words: Callable[[ArrayType, Mapping[str, int]], NdSbp]
+
+    def __repr__(self) -> str:
+        return self.name
 
 
-def as_words(request: Any, mesh: Any, ndim: int, where: str) -> NdSbp:
+WORDS = (NdSbp, str, PartitionSpec, NamedSharding, WordRule)
+
+
+def as_words(request: Any, mesh: Any, array: ArrayType, where: str) -> NdSbp:
     """Words given in any form.
 
     Args:
-        request: An `NdSbp`, its text, a `PartitionSpec` or a `NamedSharding`; the last two say all
-            axes, the first two only those they name.
+        request: An `NdSbp`, its text, a `PartitionSpec`, a `NamedSharding` or a `WordRule`; the
+            second last two say all axes, the others only those they name.
         mesh: The mesh that a spec is read on.
-        ndim: Number of dims of the array.
+        array: The array.
         where: Whose words they are, for errors.
     """
     if isinstance(request, NdSbp):
         return request
     try:
+        if isinstance(request, WordRule):
+            return request.words(array, dict(mesh.shape))
         if isinstance(request, str):
             return NdSbp.parse(request)
         if isinstance(request, NamedSharding):
@@ -43,7 +63,7 @@ def as_words(request: Any, mesh: Any, ndim: int, where: str) -> NdSbp:
                 why="Words are text, NdSbp, PartitionSpec or NamedSharding.",
                 how="write for example 'dp: S(0)'",
             )
-        return from_partition_spec(request, mesh, ndim)
+        return from_partition_spec(request, mesh, array.ndim)
     except SignatureError as error:
         raise SignatureError(error.what, where=where, why=error.why, how=error.how) from None
 
@@ -110,7 +130,11 @@ def spread(
         SignatureError: A pattern fits nothing, or a prefix is not one.
     """
     paths = leaf_paths(trees)
-    ndims = [len(leaf.shape) for tree in trees.values() for leaf in jax.tree.leaves(tree)]
+    arrays = [
+        ArrayType(tuple(leaf.shape), leaf.dtype)
+        for tree in trees.values()
+        for leaf in jax.tree.leaves(tree)
+    ]
     if request is None:
         return (None,) * len(paths)
     if isinstance(request, Mapping) and not isinstance(request, NdSbp):
@@ -120,8 +144,8 @@ def spread(
     else:
         requests = _by_position(request, trees, what)
     return tuple(
-        None if asked is None else as_words(asked, mesh, ndim, f"{what} {path}".strip())
-        for asked, ndim, path in zip(requests, ndims, paths, strict=True)
+        None if asked is None else as_words(asked, mesh, array, f"{what} {path}".strip())
+        for asked, array, path in zip(requests, arrays, paths, strict=True)
     )
 
 
