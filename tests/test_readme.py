@@ -28,7 +28,10 @@ def run_examples():
 
 def test_examples_print_what_the_readme_shows():
     text = README.read_text(encoding="utf-8")
-    for name, printed in zip(("plan", "claims", "meshes"), run_examples(), strict=True):
+    for name, printed in zip(("plan", "claims", None, "meshes"), run_examples(), strict=True):
+        if name is None:
+            assert not printed
+            continue
         block = rf"<!-- {name}:begin -->\n```text\n(.*?)```\n<!-- {name}:end -->"
         shown = re.search(block, text, re.DOTALL)
         assert shown is not None
