@@ -27,6 +27,8 @@ from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
+from sbp.tracebacks import concise
+
 for _register in (source_info_util.register_exclusion, traceback_util.register_exclusion):
     _register(os.path.dirname(os.path.abspath(__file__)) + os.sep)
 
@@ -247,6 +249,7 @@ def dispatcher(
         static: Positions of arguments that are not arrays.
     """
 
+    @concise
     def cache_miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
         return *find(*args, **kwargs), False
 

@@ -19,8 +19,10 @@ from sbp.errors import BoxingError, PlanError, SignatureError
 from sbp.graph import Mesh, check_words
 from sbp.lowering.moves import run_path
 from sbp.specs import from_partition_spec, spec_of
+from sbp.tracebacks import concise
 
 
+@concise
 def words(array: Any) -> NdSbp:
     """The words of an array.
 
@@ -49,6 +51,7 @@ def words(array: Any) -> NdSbp:
     return from_partition_spec(sharding.spec, sharding.mesh, array.ndim)
 
 
+@concise
 def box(array: Any, dst: Any, mesh: Any = None) -> jax.Array:
     """Moves an array into other words, by the cheapest collectives.
 
@@ -118,6 +121,7 @@ def _check_partial(wanted: NdSbp, mesh: Any) -> None:
         )
 
 
+@concise
 def show(array: Any) -> str:
     """An array's type with its words, and its value; of a partial array the reduced value."""
     check_array(array, "show")
@@ -130,6 +134,7 @@ def show(array: Any) -> str:
     return f"{format_type(kind, tuple(found), tuple(found.values()))} {found}\n{text}"
 
 
+@concise
 def boxing_steps(src: Any, dst: Any, shape: Any, dtype: Any, mesh: Any) -> tuple[Step, ...]:
     """The steps, with bytes, that turn some words of an array into others.
 

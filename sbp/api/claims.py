@@ -26,6 +26,7 @@ from sbp.api.requests import leaf_paths, prefix_words
 from sbp.errors import SbpError, SignatureError
 from sbp.graph import Mesh, check_words
 from sbp.program import Traced
+from sbp.tracebacks import concise
 from sbp.tracing import CLAIM, array_type, function_being_traced, trace
 
 Parameters = ParamSpec("Parameters")
@@ -84,6 +85,7 @@ class _End:
         return self.tree.unflatten(leaves)
 
 
+@concise
 def signature(
     *, strict: bool = True, **by_axis: Any
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
@@ -123,6 +125,7 @@ def signature(
             )
         checked: set[Any] = set()
 
+        @concise
         @functools.wraps(fn)
         def claimed(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
             mesh = _compat.current_abstract_mesh()

@@ -22,11 +22,13 @@ from sbp.factors import Signature
 from sbp.graph import Boundary, Mesh, build_graph
 from sbp.hardware import CPU
 from sbp.rules.laws import is_ordered
+from sbp.tracebacks import concise
 from sbp.tracing import presented_as, trace
 
 MAX_COMBINATIONS = 4096
 
 
+@concise
 def signatures(fn: Callable[..., Any], *args: Any, num_devices: int = 2) -> tuple[Signature, ...]:
     """The signatures of a function on one axis: no array inside changes its words.
 
@@ -82,6 +84,7 @@ def _check_num_devices(num_devices: Any) -> None:
         )
 
 
+@concise
 def verify_signature(
     fn: Callable[..., Any], signature: Signature | str, *args: Any, num_devices: int = 2
 ) -> None:

@@ -23,6 +23,7 @@ from sbp.hardware import Cluster
 from sbp.plan import Plan
 from sbp.plan.explain import format_seconds, format_wire, gap_text, table
 from sbp.search import INTERRUPTED
+from sbp.tracebacks import concise
 
 _LOG = logging.getLogger("sbp")
 
@@ -88,6 +89,7 @@ class MeshRanking:
         return "\n".join([head, "", table(headings, rows), *[""] * bool(skipped), *skipped])
 
 
+@concise
 def suggest_mesh(
     fn: Callable[..., Any], *args: Any, devices: int,
     cluster: Cluster | str | os.PathLike[str] | None = None, max_axes: int | None = None,

@@ -14,9 +14,11 @@ from sbp.algebra import ArrayType, NdSbp, Partial, Split, Word, format_type
 from sbp.api.binding import check_array
 from sbp.errors import SignatureError
 from sbp.specs import from_partition_spec, spec_of
+from sbp.tracebacks import concise
 from sbp.tracing import PIN, array_type
 
 
+@concise
 def pin(x: Any, words: NdSbp | str | None = None, /, **by_axis: Word | str) -> Any:
     """Keeps the words of a value on the axes that are named; other axes stay free.
 

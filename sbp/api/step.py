@@ -48,10 +48,12 @@ from sbp.api.surroundings import check_caller, mesh_of_call
 from sbp.errors import PlanError, SbpError
 from sbp.hardware import Cluster
 from sbp.plan import Conditions, Plan
+from sbp.tracebacks import concise
 
 _LOG = logging.getLogger("sbp")
 
 
+@concise
 def parallelize(
     fn: Callable[..., Any], *, mesh: Any, in_sbp: Any = None, out_sbp: Any = None,
     donate_argnums: int | Sequence[int] = (), donate_argnames: str | Sequence[str] = (),
@@ -164,6 +166,7 @@ class Step:
         state = "planned" if self._first else "not planned yet"
         return f"<sbp.Step {self.__name__} on mesh {self._options.axes}, {state}>"
 
+    @concise
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments.
 
@@ -173,6 +176,7 @@ class Step:
         """
         return self._prepare(*in_order(self._fn, args, kwargs)).plan
 
+    @concise
     def place(self, *args: Any, **kwargs: Any) -> Any:
         """Puts arguments where the plan wants them.
 
@@ -189,6 +193,7 @@ class Step:
         placed = self._put(prepared, arguments, self._mesh())
         return placed[0] if len(placed) == 1 else placed
 
+    @concise
     def init(self, init_fn: Callable[..., Any], *args: Any) -> Any:
         """Runs `init_fn(*args)` straight into the planned words of an argument.
 
@@ -228,10 +233,12 @@ class Step:
         shardings = self._first.in_shardings(mesh)[index]
         return jax.jit(init_fn, out_shardings=shardings)(*args)
 
+    @concise
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Jax's lowered program for these arguments (a `jax.stages.Lowered`)."""
         return self._prepare(*in_order(self._fn, args, kwargs)).lower(self._mesh())
 
+    @concise
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """The traced one-device program, for printing."""
         return self._prepare(*in_order(self._fn, args, kwargs)).traced
@@ -269,6 +276,7 @@ class Step:
         partial = self._first is not None and self._first.has_partial_boundary
         return mesh_of_call(self.__name__, self._options.mesh, partial)
 
+    @concise
     def _find(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Results for these arguments, and what the dispatcher needs to find them next time."""
         if not kwargs and not self._options.static:
