@@ -31,7 +31,7 @@ from sbp.graph.domains import (
     signatures_domain,
     words_domain,
 )
-from sbp.graph.flow import analyse, carry_range, is_kernel
+from sbp.graph.flow import analyse, carry_range, is_kernel, trip_count
 from sbp.program import Atom, Block, Equation, Traced, Value
 from sbp.rules import find_rule
 
@@ -346,27 +346,29 @@ class _Builder:
     def read_while(self, equation: Equation, count: int) -> None:
         condition, body = equation.bodies
         num_cond, num_body = equation.params["cond_nconsts"], equation.params["body_nconsts"]
+        known = trip_count(equation)
         note = f"while has an unknown trip count and is priced as one trip ({equation.source})"
-        if note not in self.graph.notes:
+        if known is None and note not in self.graph.notes:
             self.graph.notes.append(note)
+        trips = count if known is None else count * known
         inputs = equation.inputs
         for k, inner in enumerate(condition.inputs[:num_cond]):
-            self.pass_through(equation, "cond_const", k, inputs[k], {inner: count}, count)
+            self.pass_through(equation, "cond_const", k, inputs[k], {inner: trips}, count)
         for k, inner in enumerate(body.inputs[:num_body]):
             self.pass_through(
-                equation, "body_const", k, inputs[num_cond + k], {inner: count}, count
+                equation, "body_const", k, inputs[num_cond + k], {inner: trips}, count
             )
         carries: list[int] = []
         for k, value in enumerate(equation.outputs):
-            written = (condition.inputs[num_cond + k], body.inputs[num_body + k], value)
-            values = dict.fromkeys(written, count)
+            inside = (condition.inputs[num_cond + k], body.inputs[num_body + k])
+            values = {**dict.fromkeys(inside, trips), value: count}
             atom = inputs[num_cond + num_body + k]
             carries.append(self.pass_through(equation, "carry", k, atom, values, count))
-        self.read_block(condition, count)
-        self.read_block(body, count)
-        self.read_whole(equation, "predicate", condition.outputs[0], count)
+        self.read_block(condition, trips)
+        self.read_block(body, trips)
+        self.read_whole(equation, "predicate", condition.outputs[0], trips)
         for node, atom in zip(carries, body.outputs, strict=True):
-            self.read(atom, node, self.graph.nodes[node].domain.labels, count)
+            self.read(atom, node, self.graph.nodes[node].domain.labels, trips)
 
     def read_cond(self, equation: Equation, count: int) -> None:
         self.read_whole(equation, "predicate", equation.inputs[0], count)

@@ -6,8 +6,10 @@ few elementwise steps from an argument or a result, where collectives can travel
 
 from dataclasses import dataclass, field
 
+import jax.numpy as jnp
+
 from sbp.cost_model import BUCKET_NBYTES
-from sbp.program import Atom, Block, Equation, Value
+from sbp.program import Atom, Block, Constant, Equation, Value
 from sbp.rules import find_rule
 
 BARRIERS = ("barrier", "optimization_barrier")
@@ -130,6 +132,43 @@ def _to_results(block: Block, ends: set[Value], bucket: int) -> dict[Value, int]
         elif is_fusible(equation):
             near |= dict.fromkeys(_values(equation.inputs), bucket)
     return near
+
+
+def trip_count(equation: Equation) -> int | None:
+    """How often a while loop runs, if it counts in equal steps from one number to another.
+
+    That is what XLA finds out too. None where the number of trips depends on data.
+    """
+    condition, body = equation.bodies
+    num_cond, num_body = equation.params["cond_nconsts"], equation.params["body_nconsts"]
+    if len(condition.equations) != 1 or condition.outputs[0] not in condition.equations[0].outputs:
+        return None
+    (test,) = condition.equations
+    carried = condition.inputs[num_cond:]
+    place = next((k for k, value in enumerate(carried) if value is test.inputs[0]), None)
+    if place is None or test.name not in _STOPS:
+        return None
+    counter = body.inputs[num_body + place]
+    steps = [e for e in body.equations if body.outputs[place] in e.outputs and e.name == "add"]
+    if not steps or counter not in steps[0].inputs:
+        return None
+    (step, *_) = (atom for atom in steps[0].inputs if atom is not counter)
+    numbers = (equation.inputs[num_cond + num_body + place], step, test.inputs[1])
+    if not all(
+        isinstance(x, Constant) and jnp.issubdtype(x.type.dtype, jnp.integer) for x in numbers
+    ):
+        return None
+    first, by, last = (int(x.value) for x in numbers if isinstance(x, Constant))
+    if test.name == "ne":
+        return (
+            (last - first) // by if by and (last - first) % by == 0 <= (last - first) * by else None
+        )
+    direction, beyond = _STOPS[test.name]
+    return len(range(first, last + beyond, by)) if by * direction > 0 else None
+
+
+_STOPS = {"lt": (1, 0), "le": (1, 1), "gt": (-1, 0), "ge": (-1, -1), "ne": (0, 0)}
+"""By comparison: in which direction a loop counts that ends, and how far beyond the number."""
 
 
 def carry_range(equation: Equation) -> tuple[int, int]:
