@@ -8,9 +8,11 @@ lowering runs). The words are the nodes of a graph, the steps its edges; boxing 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csgraph, csr_matrix  # pyright: ignore[reportMissingTypeStubs]
 
 from sbp.algebra import ArrayType, B, Partial, Split, Word, Words, format_type
 from sbp.boxing.steps import Positions, Step, StepGraph, replace_words, step_graph, why_illegal
@@ -36,7 +38,7 @@ class BoxingTable:
         cost: Price of the cheapest chain from row to column: integers, held in float64.
     """
 
-    __slots__ = ("_count", "_graph", "_price", "array", "cost", "index", "sizes", "words")
+    __slots__ = ("_counts", "_graph", "_price", "array", "cost", "index", "sizes", "words")
 
     def __init__(
         self,
@@ -60,9 +62,8 @@ class BoxingTable:
         self.index = graph.index
         self._graph = graph
         self._price = _step_prices(graph, array, price)
-        self.cost, self._count = _shortest_paths(
-            len(self.words), graph.src, graph.first, self._price
-        )
+        self.cost = _cheapest(len(self.words), graph.src, graph.dst, self._price)
+        self._counts: dict[int, npt.NDArray[np.float64]] = {}
 
     def path(self, src: Words, dst: Words) -> tuple[Step, ...]:
         """The cheapest chain of steps; of equally cheap ones the one with the fewest steps.
@@ -80,7 +81,7 @@ class BoxingTable:
                     how="box between the words listed in `table.words`",
                 )
         graph, start, stop = self._graph, self.index[src], self.index[dst]
-        cost, count = self.cost[start], self._count[start]
+        cost, count = self.cost[start], self._fewest_steps(start)
         steps: list[Step] = []
         while stop != start:
             # The last step depends on start and stop alone: the paths of one source form a tree.
@@ -93,6 +94,23 @@ class BoxingTable:
             steps.append(self._step(edge))
             stop = int(graph.src[edge])
         return _spelled(steps[::-1], src, dst, self.index.single)
+
+    def _fewest_steps(self, start: int) -> npt.NDArray[np.float64]:
+        """For each of the words, the fewest steps of a cheapest chain from these words."""
+        if start not in self._counts:
+            graph, cost = self._graph, self.cost[start]
+            is_cheapest = cost[graph.src] + self._price == cost[graph.dst]
+            count = np.full(len(self.words), np.inf)
+            count[start] = 0
+            for num_steps in range(1, len(self.words)):
+                before = np.where(is_cheapest, count[graph.src], np.inf)
+                reached = np.minimum.reduceat(before, graph.first[:-1]) + 1 <= num_steps
+                new = reached & np.isinf(count)
+                if not new.any():
+                    break
+                count[new] = num_steps
+            self._counts[start] = count
+        return self._counts[start]
 
     def steps(self) -> Iterator[Step]:
         """Every single step there is between two words."""
@@ -164,10 +182,7 @@ class MergedTable:
         numbers = dict(zip(graph.words, kind, strict=True))
         self.index = Positions(numbers, graph.index.single)
         src, dst = np.array(kind)[graph.src], np.array(kind)[graph.dst]
-        order = np.argsort(dst, kind="stable")
-        starts = np.searchsorted(dst[order], np.arange(len(first) + 1))
-        prices = _step_prices(graph, array, price)[order]
-        self.cost, _ = _shortest_paths(len(first), src[order], starts, prices)
+        self.cost = _cheapest(len(first), src, dst, _step_prices(graph, array, price))
 
 
 def _ordered(words: Words, axes: Sequence[int]) -> Words:
@@ -256,40 +271,29 @@ def format_nbytes(nbytes: int) -> str:
     return f"{value:.4g} {units[0]}"
 
 
-def _shortest_paths(
+def _cheapest(
     num_words: int,
     src: npt.NDArray[np.intp],
-    first: npt.NDArray[np.intp],
+    dst: npt.NDArray[np.intp],
     price: npt.NDArray[np.float64],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
-    """Cost of the cheapest paths, and the fewest steps that such a path has.
-
-    Bellman and Ford from all sources at once: round k finds the cheapest paths of k steps, so the
-    round that finds the cost of a pair is the number of its steps.
+) -> npt.NDArray[np.float64]:
+    """The cost of the cheapest chain of steps, from row to column.
 
     Args:
         num_words: Number of words.
-        src: For each step the words before; steps are sorted by the words after.
-        first: For each of the words the first step that leads to them, and the number of steps.
-        price: For each step what it costs.
-
-    Returns:
-        Two matrices, from row to column.
+        src: For each step the words before.
+        dst: For each step the words after.
+        price: For each step what it costs: whole numbers, whose sums are exact.
     """
-    # Held as [to, from]: the paths to one destination are then a row.
-    cost = np.full((num_words, num_words), np.inf)
-    np.fill_diagonal(cost, 0.0)
-    count = np.zeros((num_words, num_words), np.intp)
-    for num_steps in range(1, num_words):
-        longer = cost[src]
-        longer += price[:, None]
-        through = np.minimum.reduceat(longer, first[:-1])
-        better = through < cost
-        if not better.any():
-            break
-        np.copyto(cost, through, where=better)
-        count[better] = num_steps
-    return np.ascontiguousarray(cost.T), np.ascontiguousarray(count.T)
+    # Of steps between the same words the cheapest counts; a sparse matrix would add them up.
+    order = np.lexsort((price, src, dst))
+    src, dst, price = src[order], dst[order], price[order]
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])
+    edges = (price[is_first], (src[is_first], dst[is_first]))
+    steps: Any = csr_matrix(edges, shape=(num_words, num_words))
+    costs: Any = csgraph.dijkstra(steps)  # pyright: ignore[reportUnknownMemberType]
+    return costs
 
 
 def _format_words(words: Words, axes: Sequence[str] = ()) -> str:
