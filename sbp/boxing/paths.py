@@ -292,7 +292,8 @@ def _cheapest(
     is_first[1:] = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])
     edges = (price[is_first], (src[is_first], dst[is_first]))
     steps: Any = csr_matrix(edges, shape=(num_words, num_words))
-    costs: Any = csgraph.dijkstra(steps)  # pyright: ignore[reportUnknownMemberType]
+    shortest: Any = getattr(csgraph, "dijkstra")  # noqa: B009 - scipy has no types
+    costs: npt.NDArray[np.float64] = shortest(steps)
     return costs
 
 
